@@ -1,0 +1,1 @@
+"""The GPU backend (import name iosim.gpu)."""

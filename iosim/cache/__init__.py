@@ -1,0 +1,1 @@
+"""Caches managed by a policy: engines, miss curves and trace formats."""

@@ -1,0 +1,1 @@
+"""Data files: machine presets."""

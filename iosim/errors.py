@@ -1,0 +1,13 @@
+"""The errors that iosim raises for wrong input; the command line turns them into exit code 2."""
+
+
+class IosimError(ValueError):
+    """A value that cannot be used: one sentence with the option, the value and what would be right."""
+
+
+class ScheduleError(IosimError):
+    """A schedule that is not valid: it reads a tile that is not resident, or leaves one behind."""
+
+
+class CapacityError(ScheduleError):
+    """A schedule that needs more words of fast memory than there are."""

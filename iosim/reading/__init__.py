@@ -1,0 +1,1 @@
+"""Readings of a schedule: counted, checked, executed, written as a formula."""

@@ -1,0 +1,1 @@
+"""A schedule as data: axes, tensors, loops, moves and tile computations."""

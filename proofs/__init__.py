@@ -1,0 +1,1 @@
+"""The mathematics behind the counts (import name iosim.proofs)."""
