@@ -61,7 +61,7 @@ class _Config:
     values: Mapping[str, object]
 
     def error(self, complaint: str) -> IosimError:
-        return IosimError(f"--model '{self.path}' {complaint}")
+        return IosimError(f"model config '{self.path}' {complaint}")
 
     def integer(self, *names: str) -> int | None:
         """Return the first of the fields `names` that is there and not null."""
@@ -84,10 +84,10 @@ def _read_object(path: Path) -> Mapping[str, object]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise IosimError(
-            f"--model '{path}' cannot be read ({error.strerror}); give a model's config.json"
+            f"model config '{path}' cannot be read ({error.strerror}); give a model's config.json"
         ) from None
     except ValueError:  # not UTF-8, or not JSON
-        raise IosimError(f"--model '{path}' is not JSON; give a model's config.json") from None
+        raise IosimError(f"model config '{path}' is not JSON; give a model's config.json") from None
     if not isinstance(config, dict):
-        raise IosimError(f"--model '{path}' is not a JSON object; give a model's config.json")
+        raise IosimError(f"model config '{path}' is not a JSON object; give a model's config.json")
     return config

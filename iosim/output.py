@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -148,47 +147,54 @@ def write_text(path: str | Path | None, text: str) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, option: str = "--output") -> Iterator[Path]:
     """Lend a path beside `path`, of its suffix; what is written there takes its place at the end.
 
     So a file is there whole or not at all: when the block fails, nothing is left and an older
-    file stays. A device or a pipe is written as it is. Raises `IosimError` for a path that cannot
-    be written, also when the block fails to write.
+    file stays. A device or a pipe is written as it is. Raises `IosimError`, naming `option`, for
+    a path that cannot be written, also when the block fails to write.
     """
-    path = Path(path)
-    if _is_special(path):
-        with _explained(path):
+    path = check_writable(path, option)
+    if path.exists() and not path.is_file():
+        with _explained(path, option):
             yield path
         return
     target = path.resolve()  # a link stays a link
     beside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
-        with _explained(path):
-            if target.is_dir():
-                raise IsADirectoryError(0, "it is a folder")
+        with _explained(path, option):
             yield beside
             beside.replace(target)
     finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+        beside.unlink(missing_ok=True)
 
 
-def _is_special(path: Path) -> bool:
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+def check_writable(path: str | Path, option: str = "--output") -> Path:
+    """Return `path` if a file can be put there as far as one can tell without trying.
+
+    Raises `IosimError`, naming `option`: a command asks before its work and not after it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise _unwritable(path, option, "it is a folder")
+    if not path.parent.is_dir():
+        raise _unwritable(path, option, f"there is no folder '{path.parent}'")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _unwritable(path, option, "it is not yours to write")
+    return path
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, option: str) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:  # the reader has gone: nothing is wrong with the path
         raise
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise IosimError(
-            f"--output '{path}' cannot be written ({reason}); give a file in a folder that exists"
-        ) from error
+        raise _unwritable(path, option, error.strerror or str(error)) from error
+
+
+def _unwritable(path: Path, option: str, reason: str) -> IosimError:
+    return IosimError(
+        f"{option} '{path}' cannot be written ({reason}); give a file in a folder that exists"
+    )

@@ -101,7 +101,7 @@ def test_unusable_configurations_name_the_file_and_the_field(
     path = write(tmp_path, config)
     with pytest.raises(IosimError) as caught:
         read_model_heads(path)
-    assert str(caught.value).startswith(f"--model '{path}' {complaint}")
+    assert str(caught.value).startswith(f"model config '{path}' {complaint}")
     assert "\n" not in str(caught.value)
 
 
@@ -109,10 +109,10 @@ def test_unusable_configurations_name_the_file_and_the_field(
 def test_a_file_that_is_not_json(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    with pytest.raises(IosimError, match="is not JSON; give a model's config"):
+    with pytest.raises(IosimError, match=r"is not JSON; give a model's config\.json"):
         read_model_heads(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(IosimError, match=r"config.json' cannot be read \(No such file"):
+    with pytest.raises(IosimError, match=r"config\.json' cannot be read \(No such file"):
         read_model_heads(tmp_path)

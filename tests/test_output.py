@@ -1,6 +1,7 @@
 """Tables, JSON and CSV of records, and files that are written whole or not at all."""
 
 import csv
+import errno
 import io
 import json
 import os
@@ -33,7 +34,9 @@ RECORDS = [
 ]
 
 keys = st.text(st.characters(codec="ascii", categories=["Ll"]), min_size=1, max_size=6)
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+# Control characters are left out: Python's csv does not quote a lone carriage return.
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]))
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
 flat_records = st.lists(st.dictionaries(keys, scalars, min_size=1), min_size=1, max_size=5)
 
 
@@ -154,8 +157,8 @@ def test_a_pipe_is_written_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("none/out.csv", "No such file"),
-        ("file/out.csv", "Not a directory"),
+        ("none/out.csv", "there is no folder"),
+        ("file/out.csv", "there is no folder"),
         (".", "it is a folder"),
     ],
 )
@@ -167,4 +170,21 @@ def test_a_path_that_cannot_be_written_is_one_sentence(
     with pytest.raises(IosimError) as caught:
         output.write_text(path, "text")
     assert str(caught.value).startswith(f"--output '{path}' cannot be written ({reason}")
+    with pytest.raises(IosimError, match=r"^--plots "):
+        output.check_writable(path, "--plots")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_error_while_writing_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    with (
+        pytest.raises(IosimError, match=r"out\.csv' cannot be written \(No space left"),
+        output.replacing(path),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_closed_pipe_is_no_error_of_the_path(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError), output.replacing(tmp_path / "out.csv"):
+        raise BrokenPipeError
