@@ -67,7 +67,7 @@ def precision(name: str) -> Precision:
     storage = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     accumulator = np.dtype(np.float64 if name == "float64" else np.float32)
     info: Any = ml_dtypes.finfo(storage)  # type: ignore[no-untyped-call]
-    accumulated = np.finfo(accumulator)
+    accumulated: Any = ml_dtypes.finfo(accumulator)  # type: ignore[no-untyped-call]
     return Precision(
         name=name,
         storage=storage,
@@ -75,7 +75,7 @@ def precision(name: str) -> Precision:
         roundoff=float(info.eps) / 2,
         accumulator_roundoff=float(accumulated.eps) / 2,
         underflow=float(info.smallest_subnormal) / 2,
-        tiny=float(accumulated.tiny),
+        tiny=float(accumulated.smallest_normal),
         largest=float(info.max),
         accumulator_largest=float(accumulated.max),
     )

@@ -101,6 +101,20 @@ def finish(state: SoftmaxState) -> tuple[Array, Array]:
     return normalise(state.o, state.l), log_sum_exp(state.m, state.l)
 
 
+def of_finished(O: Array, lse: Array) -> SoftmaxState:
+    """The state that finishes as O (..., rows, d_v) and LSE (..., rows): (LSE, 1, O).
+
+    It lets results that were normalised and stored apart be merged, as split-KV and ring attention
+    do (Liu et al. 2023, arXiv 2310.01889).
+
+    >>> part = of_block(np.array([[1.0, 2.0]]), np.array([[3.0], [5.0]]))
+    >>> again = of_finished(*finish(part))
+    >>> np.allclose(finish(again)[0], finish(part)[0])
+    True
+    """
+    return SoftmaxState(lse, rescale(lse, lse), O)
+
+
 def stable_exp(x: Array, m: Array, out: Array | None = None) -> Array:
     """exp(x - m), where m is per row (x's shape without its last axis) or of x's shape.
 
