@@ -6,6 +6,7 @@ arXiv 2205.14135, Algorithm 0) executed in a dtype: its error is what the field 
 kernel's error against.
 """
 
+# ruff: noqa: E741 - l is the name of the field
 from __future__ import annotations
 
 import math
@@ -74,7 +75,7 @@ def _two_pass(
             s = np.where(visible, s, form.accumulator.type(-np.inf))
         m = s.max(axis=-1, initial=-np.inf, keepdims=True)
         p = np.exp(s - np.where(np.isneginf(m), 0, m))
-        l = p.sum(axis=-1, keepdims=True)  # noqa: E741
+        l = p.sum(axis=-1, keepdims=True)
         p = form.round(p / np.where(l == 0, 1, l))
         return form.round(p @ v), (m + np.log(l))[..., 0]
 

@@ -12,6 +12,7 @@ Infinity minus infinity is how a +inf score becomes NaN, and small exponentials 
 meant, so no floating-point warning leaves this module.
 """
 
+# ruff: noqa: E741 - l and O are the names of the field
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class SoftmaxState:
     """
 
     m: Array
-    l: Array  # noqa: E741 - the field's name for it
+    l: Array
     o: Array
 
 
@@ -64,7 +65,7 @@ def of_block(scores: Array, values: Array, precision: Precision | None = None) -
     m = new_maximum(scores)
     p = stable_exp(scores, m)
     with np.errstate(all="ignore"):
-        l = p.sum(axis=-1)  # noqa: E741
+        l = p.sum(axis=-1)
         o = (p if precision is None else precision.round(p)) @ np.asarray(values, p.dtype)
     return SoftmaxState(m, l, o)
 
@@ -167,7 +168,7 @@ def rescale(m_old: Array, m_new: Array) -> Array:
     return stable_exp(m_old, m_new)
 
 
-def normalise(o: Array, l: Array) -> Array:  # noqa: E741
+def normalise(o: Array, l: Array) -> Array:
     """o / l for o (..., rows, d_v) and l (..., rows); a row with l = 0 has o = 0 and gives 0.
 
     >>> normalise(np.array([[0.0], [3.0], [np.nan]]), np.array([0.0, 2.0, np.nan]))
@@ -179,7 +180,7 @@ def normalise(o: Array, l: Array) -> Array:  # noqa: E741
         return np.divide(o, np.where(l == 0, l.dtype.type(1), l)[..., None])
 
 
-def log_sum_exp(m: Array, l: Array) -> Array:  # noqa: E741
+def log_sum_exp(m: Array, l: Array) -> Array:
     """m + log(l) per row: LSE, which is -inf for a row that saw no key.
 
     >>> log_sum_exp(np.array([-np.inf, 2.0]), np.array([0.0, 1.0]))

@@ -1,5 +1,6 @@
 """Slow, obvious twins: the state of one row key by key in Python floats, and plain tile loops."""
 
+# ruff: noqa: E741 - l and O are the names of the field
 import math
 from dataclasses import dataclass
 
@@ -103,7 +104,7 @@ class Tiled:
         return o, log_sum_exp(m, l)
 
     def split(self, q, k, v, visible=None, scale=None):
-        """Every tile on its own, normalised; then all (O, LSE) merged from the last to the first."""
+        """Each tile on its own, normalised; then all (O, LSE) merged, last first."""
         form = precision(self.dtype)
         parts = [
             of_finished(*finish(of_block(s, v_j, form)))
