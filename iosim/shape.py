@@ -55,11 +55,13 @@ class AttentionShape:
         for name in ("n_q", "n_k", "head_dim", "value_dim", "batch", "heads", "kv_heads"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise IosimError(f"{name} is {value!r}, but it must be a whole number of at least 1.")
+                raise IosimError(
+                    f"{name} is {value!r}, but it must be a whole number of at least 1"
+                )
         if self.heads % self.kv_heads:
             raise IosimError(
                 f"heads is {self.heads} and kv_heads is {self.kv_heads}, "
-                "but heads must be a multiple of kv_heads."
+                "but heads must be a multiple of kv_heads"
             )
         if self.dtype not in ITEM_BYTES:
             raise IosimError(unknown("dtype", self.dtype, ITEM_BYTES))

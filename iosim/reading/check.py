@@ -57,7 +57,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
                 written.discard(key)
             elif node.kind in ("store", "add") and key not in written:
                 raise ScheduleError(
-                    f"line {node.line!r}: {node.kind} of {node.tensor.name}, which was never computed."
+                    f"line {node.line!r}: {node.kind} of {node.tensor.name}, which was never computed"
                 )
             products.see_move(node)
         else:
@@ -66,9 +66,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
             written.update((t.name, tile_ranges(t, position)) for t in node.outputs)
             products.see_compute(node, position, memory)
     memory.finish(schedule, outputs)
-    return Checked(
-        memory.peak_words, memory.peak_bytes, products.fused, products.materialises
-    )
+    return Checked(memory.peak_words, memory.peak_bytes, products.fused, products.materialises)
 
 
 class _Products:

@@ -7,7 +7,7 @@ from math import prod
 
 from iosim.reading.extent import factors, union
 from iosim.reading.residency import FastMemory
-from iosim.reading.traffic import Tally, Traffic, item_sizes
+from iosim.reading.traffic import DIRECTIONS, Tally, Traffic, item_sizes
 from iosim.reading.walk import corner_blocks, walk
 from iosim.schedule.operations import find_operation
 from iosim.schedule.tree import Compute, Move, Schedule, nodes
@@ -25,16 +25,7 @@ def count(schedule: Schedule) -> Traffic:
     >>> traffic.read_bytes, traffic.write_bytes
     (272629760, 4325376)
     """
-    tally = Tally()
-    flops = 0
-    for node, loops in nodes(schedule.body):
-        if isinstance(node, Move):
-            tally.note(node, prod(f.value for f in factors(node.tensor.axes, loops)))
-        elif isinstance(node, Compute):
-            operands = (*node.outputs, *node.inputs)
-            for coefficient, which in find_operation(node.operation).flops:
-                axes = union(operands[i] for i in which)
-                flops += coefficient * prod(f.value for f in factors(axes, loops))
+    tally = _tally(schedule)
     memory = FastMemory()
     for node, position in walk(schedule, corner_blocks):
         if isinstance(node, Move):
@@ -45,5 +36,29 @@ def count(schedule: Schedule) -> Traffic:
         items=item_sizes(schedule),
         peak_words=memory.peak_words,
         peak_bytes=memory.peak_bytes,
-        flops=flops,
+        flops=_flops(schedule),
     )
+
+
+def total_words(schedule: Schedule) -> int:
+    """Return the words that a schedule moves, all directions together, and nothing else."""
+    return sum(words.total for words in _tally(schedule).tensors.values())
+
+
+def _tally(schedule: Schedule) -> Tally:
+    tally = Tally()
+    for node, loops in nodes(schedule.body):
+        if isinstance(node, Move) and node.kind in DIRECTIONS:
+            tally.note(node, prod(f.value for f in factors(node.tensor.axes, loops)))
+    return tally
+
+
+def _flops(schedule: Schedule) -> int:
+    flops = 0
+    for node, loops in nodes(schedule.body):
+        if isinstance(node, Compute):
+            operands = (*node.outputs, *node.inputs)
+            for coefficient, which in find_operation(node.operation).flops:
+                axes = union(operands[i] for i in which)
+                flops += coefficient * prod(f.value for f in factors(axes, loops))
+    return flops

@@ -120,7 +120,7 @@ def _leading_axes(arrays: Mapping[str, Array], shape: AttentionShape) -> int:
         full = (shape.batch, heads[name], rows[name], width[name])
         dropped = full[: max(2 - leading, 0)]
         if array.shape != full[len(dropped) :] or any(size != 1 for size in dropped):
-            raise IosimError(f"{name} has shape {array.shape}, but the schedule is for {full}.")
+            raise IosimError(f"{name} has shape {array.shape}, but the schedule is for {full}")
     return leading
 
 
@@ -184,7 +184,7 @@ class _SlowMemory:
             storage = precision(tensor.dtype).storage
             if tensor.place == "input":
                 if tensor.name not in inputs:
-                    raise ScheduleError(f"input {tensor.name!r} is not one of Q, K and V.")
+                    raise ScheduleError(f"input {tensor.name!r} is not one of Q, K and V")
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
                 self._arrays[tensor.name] = array.reshape(full)
@@ -201,7 +201,7 @@ class _SlowMemory:
         if written is not None and not written[where].all():
             raise ScheduleError(
                 f"line {move.line!r}: load of {tile_name(move.tensor, ranges)}, "
-                "some words of which nothing has written."
+                "some words of which nothing has written"
             )
         tile = self._arrays[move.tensor.name][where]
         self.moved = tile.size
@@ -231,7 +231,7 @@ class _SlowMemory:
     def output(self, name: str, leading: int) -> Array:
         """Return an output with the leading axes (batch, heads) that the inputs had."""
         if not self._written[name].all():
-            raise ScheduleError(f"output {name!r} has words that nothing has written.")
+            raise ScheduleError(f"output {name!r} has words that nothing has written")
         array = self._arrays[name]
         batch, kv_heads, group, *rest = array.shape
         full = (batch, kv_heads * group, *rest)

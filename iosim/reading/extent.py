@@ -41,7 +41,7 @@ def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]
         if not set(pair) <= inner.keys():
             raise ScheduleError(
                 f"the loop over {loop.dim.name!r} relates {pair[0]!r} to {pair[1]!r}, "
-                "but only one of them is looped over there; nest the loop inside the other's."
+                "but only one of them is looped over there; nest the loop inside the other's"
             )
         sums = relation.sums(inner[pair[0]].dim, inner[pair[1]].dim)
         has = (pair[0] in names, pair[1] in names)

@@ -38,12 +38,12 @@ class FastMemory:
             if key in self.tiles:
                 raise ScheduleError(
                     f"{_where(move)}: {move.kind} of {tile_name(tensor, ranges)}, "
-                    "which is resident already; free it first."
+                    "which is resident already; free it first"
                 )
             if move.kind == "load" and tensor.place != "input" and tensor.name not in self.stored:
                 raise ScheduleError(
                     f"{_where(move)}: load of {tile_name(tensor, ranges)}, "
-                    f"but nothing has stored {tensor.name} before."
+                    f"but nothing has stored {tensor.name} before"
                 )
             self._grow(move, key, tile_words(ranges))
         else:
@@ -54,10 +54,10 @@ class FastMemory:
                 self.words -= words
                 self.bytes -= words * ITEM_BYTES[tensor.held]
             elif tensor.place == "input":
-                raise ScheduleError(f"{_where(move)}: {move.kind} to {tensor.name}, an input.")
+                raise ScheduleError(f"{_where(move)}: {move.kind} to {tensor.name}, an input")
             elif tensor.place == "fast":
                 raise ScheduleError(
-                    f"{_where(move)}: {move.kind} of {tensor.name}, which exists only in fast memory."
+                    f"{_where(move)}: {move.kind} of {tensor.name}, which exists only in fast memory"
                 )
             else:
                 self.stored.add(tensor.name)
@@ -69,7 +69,7 @@ class FastMemory:
             raise CapacityError(
                 f"{_where(move)}: {move.kind} of {tile_name(move.tensor, key[1])} needs "
                 f"{self.words + words} words of fast memory with {held} resident, "
-                f"but M is {self.capacity} words."
+                f"but M is {self.capacity} words"
             )
         self.tiles[key] = move.tensor
         self.words += words
@@ -83,7 +83,7 @@ class FastMemory:
         if key not in self.tiles:
             what = node.kind if isinstance(node, Move) else node.operation
             raise ScheduleError(
-                f"{_where(node)}: {what} uses {tile_name(tensor, ranges)}, which is not resident."
+                f"{_where(node)}: {what} uses {tile_name(tensor, ranges)}, which is not resident"
             )
         return key
 
@@ -91,10 +91,10 @@ class FastMemory:
         """Raise ScheduleError if a tile is left resident or an output was never stored."""
         if self.tiles:
             left = ", ".join(tile_name(tensor, key[1]) for key, tensor in self.tiles.items())
-            raise ScheduleError(f"{schedule.name} ends with {left} still resident; free them.")
+            raise ScheduleError(f"{schedule.name} ends with {left} still resident; free them")
         missing = sorted(outputs - self.stored)
         if missing:
-            raise ScheduleError(f"{schedule.name} ends without having stored {', '.join(missing)}.")
+            raise ScheduleError(f"{schedule.name} ends without having stored {', '.join(missing)}")
 
 
 def _where(node: Move | Compute) -> str:

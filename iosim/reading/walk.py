@@ -27,7 +27,9 @@ def corner_blocks(loop: For, blocks: range) -> Sequence[int]:
     return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
 
 
-def walk(schedule: Schedule, choose: Blocks = all_blocks) -> Iterator[tuple[Move | Compute, Position]]:
+def walk(
+    schedule: Schedule, choose: Blocks = all_blocks
+) -> Iterator[tuple[Move | Compute, Position]]:
     """Yield each move and compute as it runs, with the position, which is valid until the next one."""
     return _walk(schedule.body, choose, {}, ())
 
@@ -62,7 +64,7 @@ def visited_blocks(loop: For, position: Position) -> range:
     if other not in position:
         raise ScheduleError(
             f"the loop over {loop.dim.name!r} is related to {other!r}, "
-            f"but no loop over {other!r} is around it."
+            f"but no loop over {other!r} is around it"
         )
     dim, i, _ = position[other]
     if loop.dim.name == relation.key:
@@ -73,9 +75,7 @@ def visited_blocks(loop: For, position: Position) -> range:
 def tile_ranges(tensor: Tensor, position: Position) -> Ranges:
     """Return the rows of a tensor's current tile along each of its axes, (first, past the last)."""
     get = position.get
-    return tuple(
-        [(0, dim.n) if (at := get(dim.name)) is None else at[2] for dim in tensor.axes]
-    )
+    return tuple([(0, dim.n) if (at := get(dim.name)) is None else at[2] for dim in tensor.axes])
 
 
 def tile_words(ranges: Ranges) -> int:
@@ -94,4 +94,3 @@ def tile_name(tensor: Tensor, ranges: Ranges) -> str:
         if not dim.indexed
     )
     return f"{tensor.name}[{inside}]"
-

@@ -15,9 +15,7 @@ def paper_tiles(shape: AttentionShape, words: int) -> dict[str, int]:
     return {"br": min(bc, shape.head_dim, shape.n_q), "bc": min(bc, shape.n_k)}
 
 
-@schedule(
-    "flash1", source="Dao et al. 2022, arXiv 2205.14135, Algorithm 1", paper=paper_tiles
-)
+@schedule("flash1", source="Dao et al. 2022, arXiv 2205.14135, Algorithm 1", paper=paper_tiles)
 def flash1(shape: AttentionShape, br: int, bc: int) -> Schedule:
     """FlashAttention-1: K/V tiles outside, Q tiles inside; O, l and m go to HBM and back each time.
 

@@ -90,10 +90,10 @@ def family(name: str) -> Family:
 
 def _function_of_file(path: Path, function: str) -> Callable[..., Schedule]:
     if not path.is_file():
-        raise IosimError(f"schedule file {str(path)!r} does not exist.")
+        raise IosimError(f"schedule file {str(path)!r} does not exist")
     spec = importlib.util.spec_from_file_location(f"iosim_user_schedule_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise IosimError(f"schedule file {str(path)!r} is not a Python file.")
+        raise IosimError(f"schedule file {str(path)!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses in the file look their module up
     try:

@@ -46,7 +46,7 @@ class Dim:
         if self.n < 1 or self.block < 1:
             raise IosimError(
                 f"axis {self.name!r} has {self.n} rows in blocks of {self.block}, "
-                "but both must be whole numbers of at least 1."
+                "but both must be whole numbers of at least 1"
             )
         if not self.symbol:
             object.__setattr__(self, "symbol", f"n_{self.name}")
@@ -159,10 +159,14 @@ class Schedule:
         """Return the numbered listing."""
         from iosim.schedule.listing import listing
 
-        return "\n".join(f"{line.number:3d}  {'  ' * line.depth}{line.text}" for line in listing(self))
+        return "\n".join(
+            f"{line.number:3d}  {'  ' * line.depth}{line.text}" for line in listing(self)
+        )
 
 
-def nodes(body: tuple[Node, ...], loops: tuple[For, ...] = ()) -> Iterator[tuple[Node, tuple[For, ...]]]:
+def nodes(
+    body: tuple[Node, ...], loops: tuple[For, ...] = ()
+) -> Iterator[tuple[Node, tuple[For, ...]]]:
     """Yield every node of a tree once, with the loops around it, outermost first."""
     for node in body:
         yield node, loops
