@@ -126,7 +126,7 @@ def test_the_check_of_arrows_can_fail(module: str, source: str, complaint: str) 
     [
         ("iosim.cli.gpu", "def f():\n    from iosim.gpu import launch"),
         ("iosim.gpu.launch", "from iosim.reading import count\nfrom iosim.gpu import kernels"),
-        ("iosim.reading.count", "from . import check\nfrom ..schedule.tree import For"),
+        ("iosim.schedule.flash1", "from . import tree\nfrom .relation import causal"),
         ("iosim.verify", "import numpy.typing\nfrom iosim.bounds import fused"),
     ],
 )
