@@ -135,8 +135,11 @@ def spawn(tmp_path: Path, body: str) -> subprocess.Popen[str]:
     """
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(script).format(body=body))
+    # What is buffered until Python ends is the difficult case.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.Popen(
         [sys.executable, str(path)],
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

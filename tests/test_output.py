@@ -125,10 +125,15 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
 def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "out.svg"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), output.replacing(path) as beside:  # noqa: PT012
-        beside.write_text("half of it")
-        assert beside.suffix == ".svg"
-        raise ZeroDivisionError
+
+    def write_half() -> None:
+        with output.replacing(path) as beside:
+            beside.write_text("half of it")
+            assert beside.suffix == ".svg"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["out.svg"]
 
