@@ -21,13 +21,13 @@ STATISTIC_DTYPES = {
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """O = softmax(Q K^T / sqrt(d)) V for `batch` x `heads` heads; every size is a count of rows or words.
+    """O = softmax(Q K^T / sqrt(d)) V for `batch` x `heads` heads; sizes count rows or words.
 
     `head_dim` is the width of Q and K, `value_dim` (default `head_dim`) of V and O; `kv_heads`
     (default `heads`) divides `heads`. A causal mask is aligned bottom-right (query i sees the keys
     up to i + n_k - n_q) or top-left (up to i).
 
-    Raises IosimError for a size below 1, heads that are no multiple of kv_heads, or an unknown dtype.
+    Raises IosimError for a size below 1, heads that are no multiple of kv_heads, an unknown dtype.
 
     >>> AttentionShape(n_q=1024, n_k=1024, head_dim=64, heads=16, dtype="float16").item_bytes
     2

@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[1]
 # A module may import from its own layer and from those below it, never from those above.
 LAYERS = [
     {"errors"},
-    {"units"},
+    {"units", "precision"},
     {"machine", "model_config", "output", "data"},
-    {"schedule", "shape", "softmax"},
-    {"reading", "bounds", "cache"},
+    {"schedule", "shape", "softmax", "softmax_exact", "reference"},
+    {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases"},
     {"verify", "report", "plot"},
     {"cli"},
 ]

@@ -57,7 +57,8 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
                 written.discard(key)
             elif node.kind in ("store", "add") and key not in written:
                 raise ScheduleError(
-                    f"line {node.line!r}: {node.kind} of {node.tensor.name}, which was never computed"
+                    f"line {node.line!r}: {node.kind} of {node.tensor.name}, "
+                    "which was never computed"
                 )
             products.see_move(node)
         else:
@@ -70,7 +71,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
 
 
 class _Products:
-    """Watches the two matmuls: what was resident when P met V, and what went through slow memory."""
+    """Watches the two matmuls: what was resident when P met V, what went through slow memory."""
 
     def __init__(self) -> None:
         self.operands: dict[str, tuple[Tensor, Tensor]] = {}

@@ -36,12 +36,12 @@ class Execution:
     traffic: Traffic
 
     @property
-    def O(self) -> Array:  # noqa: E743 - the field's name for the output
+    def O(self) -> Array:
         """The attention output."""
         return self.outputs["O"]
 
     @property
-    def LSE(self) -> Array | None:  # noqa: N802
+    def LSE(self) -> Array | None:
         """The log-sum-exp of each row's scores, natural logarithm."""
         return self.outputs.get("LSE")
 

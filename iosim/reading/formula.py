@@ -129,7 +129,7 @@ def formula(schedule: Schedule) -> Formula:
     >>> from iosim.shape import AttentionShape
     >>> found = formula(family("flash2").build(AttentionShape(1000, 1000, 64), br=128, bc=128))
     >>> print(found.words("read"), "=", found.value("read"))
-    2 T_r n_k d + n_q d = 1088000
+    d (2 T_r n_k + n_q) = 1088000
     """
     tensors: dict[tuple[str, str], Polynomial] = {}
     lines: dict[tuple[str, str], Polynomial] = {}

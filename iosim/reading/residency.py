@@ -57,7 +57,7 @@ class FastMemory:
                 raise ScheduleError(f"{_where(move)}: {move.kind} to {tensor.name}, an input")
             elif tensor.place == "fast":
                 raise ScheduleError(
-                    f"{_where(move)}: {move.kind} of {tensor.name}, which exists only in fast memory"
+                    f"{_where(move)}: {move.kind} of {tensor.name}, a tensor of fast memory only"
                 )
             else:
                 self.stored.add(tensor.name)

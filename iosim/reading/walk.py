@@ -30,7 +30,7 @@ def corner_blocks(loop: For, blocks: range) -> Sequence[int]:
 def walk(
     schedule: Schedule, choose: Blocks = all_blocks
 ) -> Iterator[tuple[Move | Compute, Position]]:
-    """Yield each move and compute as it runs, with the position, which is valid until the next one."""
+    """Yield each move and compute as it runs, with the position, valid until the next one."""
     return _walk(schedule.body, choose, {}, ())
 
 

@@ -28,12 +28,12 @@ class Problem:
     Q: Tensor
     K: Tensor
     V: Tensor
-    O: Tensor  # noqa: E741 - the field's name for the output
+    O: Tensor
     LSE: Tensor
     S: Tensor
     P: Tensor
     m: Tensor
-    l: Tensor  # noqa: E741 - the papers' name for the row sums
+    l: Tensor
     mask: Causal | None
 
     def per_head(self, body: Sequence[Node]) -> tuple[Node, ...]:

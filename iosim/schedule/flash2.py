@@ -30,7 +30,8 @@ def flash2(shape: AttentionShape, br: int, bc: int) -> Schedule:
         For(p.query, (
             *load("load Q_i", Q),
             *new(O, l, m),
-            Compute("start_state", (O, l, m), (), "on chip, initialise O_i = 0, l_i = 0, m_i = -inf"),
+            Compute("start_state", (O, l, m), (),
+                    "on chip, initialise O_i = 0, l_i = 0, m_i = -inf"),
             For(p.key, (
                 *load("load K_j, V_j", K, V),
                 *new(S),

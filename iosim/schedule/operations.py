@@ -106,7 +106,7 @@ def clear(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
 @operation()
 def start_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = 0, l = 0, m = -inf: the identity of the online softmax."""
-    o, l, m = outputs  # noqa: E741
+    o, l, m = outputs
     o.fill(0)
     l.fill(0)
     m.fill(-np.inf)
@@ -115,7 +115,7 @@ def start_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
 @operation()
 def start_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """l = 0, m = -inf."""
-    l, m = outputs  # noqa: E741
+    l, m = outputs
     l.fill(0)
     m.fill(-np.inf)
 
@@ -123,7 +123,7 @@ def start_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> N
 @operation((1, (3,)), (3, (0,)), (1, (1,)))
 def rescale_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """m' = max(m, rowmax S); l = e^(m - m') l."""
-    (l, m), (s, *_) = outputs, inputs  # noqa: E741
+    (l, m), (s, *_) = outputs, inputs
     grown = softmax.new_maximum(s, m)
     l *= softmax.rescale(m, grown)
     m[...] = grown
@@ -132,7 +132,7 @@ def rescale_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) ->
 @operation((1, (3,)), (3, (1,)), (1, (2,)), (1, (0,)))
 def rescale_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """m' = max(m, rowmax S); l = e^(m - m') l; O = e^(m - m') O."""
-    (o, l, m), (s, *_) = outputs, inputs  # noqa: E741
+    (o, l, m), (s, *_) = outputs, inputs
     grown = softmax.new_maximum(s, m)
     factor = softmax.rescale(m, grown)
     l *= factor
@@ -150,14 +150,14 @@ def exponentiate(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
 @operation((1, (1,)))
 def add_row_sums(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """L = l + rowsum S."""
-    (l,), (s, *_) = outputs, inputs  # noqa: E741
+    (l,), (s, *_) = outputs, inputs
     l += s.sum(axis=-1)
 
 
 @operation((1, (1,)), (2, (1,)))
 def add_exponential_sums(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """L = l + rowsum e^(S - m), leaving S as it is."""
-    (l,), (s, m, *_) = outputs, inputs  # noqa: E741
+    (l,), (s, m, *_) = outputs, inputs
     l += softmax.stable_exp(s, m).sum(axis=-1)
 
 
@@ -171,21 +171,21 @@ def accumulate(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
 @operation((1, (0,)))
 def normalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = diag(l)^-1 O, zero for a row that has seen no key."""
-    (o,), (_, l) = outputs, inputs  # noqa: E741
+    (o,), (_, l) = outputs, inputs
     o[...] = softmax.normalise(o, l)
 
 
 @operation((1, (0,)))
 def unnormalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = diag(l) O: back from averages to sums."""
-    (o,), (_, l) = outputs, inputs  # noqa: E741
+    (o,), (_, l) = outputs, inputs
     o *= l[..., None]
 
 
 @operation((2, (0,)))
 def log_sum_exp(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """LSE = m + log l, -inf for a row that has seen no key."""
-    (lse,), (m, l) = outputs, inputs  # noqa: E741
+    (lse,), (m, l) = outputs, inputs
     lse[...] = softmax.log_sum_exp(m, l)
 
 
@@ -201,6 +201,6 @@ def row_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
 @operation((3, (0,)))
 def tile_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """P = e^(S - m) / l, for rows whose statistics are known."""
-    (p,), (s, m, l) = outputs, inputs  # noqa: E741
+    (p,), (s, m, l) = outputs, inputs
     softmax.stable_exp(s, m, out=p)
     p[...] = softmax.normalise(p, l)

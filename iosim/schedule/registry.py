@@ -18,9 +18,9 @@ PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 
 @dataclass(frozen=True)
 class Family:
-    """A schedule for every shape: `build(shape, **tiles)`, the names of its tile sizes, its source.
+    """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
-    `paper` is the tile rule of the schedule's source, from a shape and M in words, where it has one.
+    `paper` is the tile rule of its source, from a shape and M in words, where it has one.
     """
 
     name: str
@@ -69,7 +69,7 @@ def families() -> dict[str, Family]:
 
 
 def family(name: str) -> Family:
-    """Return the schedule of that name, or the function `name` of a file for 'path/to/file.py:name'.
+    """Return the schedule of that name, or for 'path/to/file.py:name' that function of the file.
 
     Raises IosimError for an unknown name (with the closest one), a file that cannot be read or
     run, or a function that is not there.

@@ -32,8 +32,13 @@ class PairSums:
 class Relation(Protocol):
     """What a mask must tell: per query block the key blocks it meets, and the other way round."""
 
-    query: str
-    key: str
+    @property
+    def query(self) -> str:
+        """The name of the query axis."""
+
+    @property
+    def key(self) -> str:
+        """The name of the key axis."""
 
     def key_range(self, query: Dim, key: Dim, i: int) -> range:
         """Return the key blocks that query block i meets."""
@@ -135,7 +140,7 @@ class Causal:
         )
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
-        """Return which queries see which keys as booleans (queries, keys); None when all see all."""
+        """Return which queries see which keys as booleans; None when all see all."""
         if keys.stop - 1 <= queries.start + self.offset:
             return None
         rows = np.arange(queries.start, queries.stop)[:, None]

@@ -2,7 +2,7 @@
 
 from iosim.schedule.attention import problem
 from iosim.schedule.registry import schedule
-from iosim.schedule.tree import Compute, For, Schedule, free, load, new, store
+from iosim.schedule.tree import Compute, For, Node, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
 
 
@@ -11,8 +11,8 @@ def standard(shape: AttentionShape) -> Schedule:
     """S = Q K^T, P = softmax S and O = P V as three passes; each operand of a matmul moves once.
 
     It holds K (then V) whole, one row of Q and one row of S: n_k d + d + n_k words. A causal mask
-    sets entries of S to -inf but skips nothing. Total n_k (d + d_v) + n_q (d + d_v) + 4 n_q n_k words
-    a head.
+    sets entries of S to -inf but skips nothing. In all (n_q + n_k) (d + d_v) + 4 n_q n_k words a
+    head.
     """
     p = problem(shape, br=1)
     Q, K, V, O, S, P = p.Q, p.K, p.V, p.O, p.S, p.P
@@ -20,7 +20,7 @@ def standard(shape: AttentionShape) -> Schedule:
     scores_line = "load Q, K; compute S = Q K^T; write S"
     softmax_line = "read S; compute P = softmax(S); write P"
     output_line = "read P, load V; compute O = P V; write O"
-    body = (
+    body: tuple[Node, ...] = (
         *load(scores_line, K),
         For(
             rows,
