@@ -13,29 +13,10 @@ from iosim.cli import main
 
 SHAPE = ("--seq-len", "1k", "--head-dim", "64")
 KEYS = {
-    "schedule",
-    "n_q",
-    "n_k",
-    "head_dim",
-    "heads",
-    "kv_heads",
-    "batch",
-    "causal",
-    "dtype",
-    "sram_words",
-    "br",
-    "bc",
-    "read_words",
-    "write_words",
-    "total_words",
-    "read_bytes",
-    "write_bytes",
-    "total_bytes",
-    "peak_words",
-    "fits",
-    "lower_bound_words",
-    "gap",
-    "tensors",
+    *("schedule", "n_q", "n_k", "head_dim", "heads", "kv_heads", "batch", "causal", "dtype"),
+    *("sram_words", "br", "bc", "read_words", "write_words", "total_words"),
+    *("read_bytes", "write_bytes", "total_bytes", "peak_words", "fits"),
+    *("lower_bound_words", "gap", "tensors"),
 }
 
 
@@ -182,7 +163,7 @@ def test_tiles_gives_each_rule() -> None:
             ["--tiles best", "--br"],
         ),
         (
-            ("simulate", *SHAPE, "--schedule", "flash2", "--br", "1k", "--bc", "8", "--sram", "100KiB"),
+            ("simulate", *SHAPE, "--schedule=flash2", "--br=1k", "--bc=8", "--sram=100KiB"),
             ["--br 1024", "Q[0:1024, 0:64]", "65536 words", "51200 words"],
         ),
         (("bound", *SHAPE), ["--sram"]),
