@@ -120,7 +120,7 @@ def start_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> N
     m.fill(-np.inf)
 
 
-@operation((1, (3,)), (3, (0,)), (1, (1,)))
+@operation((1, (2,)), (3, (0,)), (1, (1,)))
 def rescale_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """m' = max(m, rowmax S); l = e^(m - m') l."""
     (l, m), (s, *_) = outputs, inputs

@@ -151,7 +151,7 @@ class Schedule:
 
     name: str
     shape: AttentionShape
-    body: tuple[Node, ...]
+    body: tuple[Node, ...] = field(repr=False)  # `print` shows it as a listing
     mask: "Relation | None" = None
     tiles: dict[str, int] = field(default_factory=dict)
 
