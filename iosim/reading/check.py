@@ -46,7 +46,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     products = _Products()
     outputs = set()
     written: set[tuple[str, object]] = set()
-    for node, position in walk(schedule, corner_blocks):
+    for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
             key = memory.move(node, position)
             if node.tensor.place == "output":

@@ -27,7 +27,7 @@ def count(schedule: Schedule) -> Traffic:
     """
     tally = _tally(schedule)
     memory = FastMemory()
-    for node, position in walk(schedule, corner_blocks):
+    for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
             memory.move(node, position)
     return Traffic(
