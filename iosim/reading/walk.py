@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from iosim.errors import ScheduleError
 from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
 Range = tuple[int, int]
@@ -58,7 +57,8 @@ def kept_axes(schedule: Schedule) -> set[str]:
     for balance in made.values():
         apart = [set(own) for own, times in balance.items() if times]
         if apart:
-            kept.update(axis[loop] for loop in set.union(*apart) - set.intersection(*apart))
+            shared = apart[0].intersection(*apart)
+            kept.update(axis[loop] for own in apart for loop in own - shared)
     return kept
 
 
@@ -77,17 +77,13 @@ def _walk(
             yield node, position
         elif isinstance(node, For):
             name, dim = node.dim.name, node.dim
-            before = position.get(name)
             blocks = choose(node, visited_blocks(node, position))
             if node.order == "reverse" or (node.order == "snake" and outer and outer[-1] % 2):
                 blocks = blocks[::-1]
             for i in blocks:
                 position[name] = (dim, i, dim.range(i))
                 yield from _walk(node.body, choose, position, (*outer, i))
-            if before is None:
-                position.pop(name, None)
-            else:
-                position[name] = before
+            position.pop(name, None)
 
 
 def visited_blocks(loop: For, position: Position) -> range:
@@ -96,11 +92,6 @@ def visited_blocks(loop: For, position: Position) -> range:
     if relation is None:
         return range(loop.dim.blocks)
     other = relation.query if loop.dim.name == relation.key else relation.key
-    if other not in position:
-        raise ScheduleError(
-            f"the loop over {loop.dim.name!r} is related to {other!r}, "
-            f"but no loop over {other!r} is around it"
-        )
     dim, i, _ = position[other]
     if loop.dim.name == relation.key:
         return relation.key_range(dim, loop.dim, i)
