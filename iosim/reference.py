@@ -6,7 +6,6 @@ arXiv 2205.14135, Algorithm 0) executed in a dtype: its error is what the field 
 kernel's error against.
 """
 
-# ruff: noqa: E741 - l is the name of the field
 from __future__ import annotations
 
 import math

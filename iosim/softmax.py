@@ -12,7 +12,6 @@ Infinity minus infinity is how a +inf score becomes NaN, and small exponentials 
 meant, so no floating-point warning leaves this module.
 """
 
-# ruff: noqa: E741 - l and O are the names of the field
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ class ExactState:
     """
 
     m: int | None
-    l: Fraction  # noqa: E741 - the name of the field
+    l: Fraction
     o: tuple[Fraction, ...]
 
 

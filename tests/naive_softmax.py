@@ -1,6 +1,5 @@
 """Slow, obvious twins: the state of one row key by key in Python floats, and plain tile loops."""
 
-# ruff: noqa: E741 - l and O are the names of the field
 import math
 from dataclasses import dataclass
 
