@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 
+from iosim.errors import IosimError
 from iosim.reading.check import Checked
 from iosim.schedule.relation import Causal
 from iosim.schedule.tree import Dim
@@ -174,10 +175,14 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
 def lower_bounds(shape: AttentionShape, words: int, checked: Checked | None = None) -> list[Bound]:
     """Return every bound for a shape and M words; `checked` decides which may be claimed.
 
+    Raises IosimError for M below 1 word.
+
     >>> shape = AttentionShape(65536, 65536, 64)
     >>> [(b.name, b.words) for b in lower_bounds(shape, 65536) if b.holds]
     [('compulsory', 16777216), ('general', 268369920)]
     """
+    if words < 1:
+        raise IosimError(f"M is {words} words, but it must be at least 1")
     return [function(shape, words, checked) for function in BOUNDS.values()]
 
 

@@ -7,7 +7,7 @@ of other blocks have the same sizes and meet the same rules.
 from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
-from iosim.reading.residency import FastMemory
+from iosim.reading.residency import FastMemory, where
 from iosim.reading.walk import Position, corner_blocks, tile_ranges, walk
 from iosim.schedule.operations import find_operation
 from iosim.schedule.tree import Compute, Move, Schedule, Tensor
@@ -33,8 +33,9 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     """Return the peak residency and the derived properties of a schedule, or raise what is wrong.
 
     `capacity` is M in words; None asks for the properties alone. Raises ScheduleError for a tile
-    that is used while it is not resident, made twice, read before anything wrote it, or left
-    resident at the end; CapacityError where more than `capacity` words are needed.
+    that is used while it is not resident or before anything computed it, made twice, loaded before
+    anything stored its tensor, or left resident at the end; CapacityError where more than
+    `capacity` words are needed.
 
     >>> from iosim.schedule import family
     >>> from iosim.shape import AttentionShape
@@ -46,7 +47,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     products = _Products()
     outputs = set()
     written: set[tuple[str, object]] = set()
-    for node, position in walk(schedule, corner_blocks):
+    for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
             key = memory.move(node, position)
             if node.tensor.place == "output":
@@ -57,13 +58,19 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
                 written.discard(key)
             elif node.kind in ("store", "add") and key not in written:
                 raise ScheduleError(
-                    f"line {node.line!r}: {node.kind} of {node.tensor.name}, "
-                    "which was never computed"
+                    f"{where(node)}: {node.kind} of {node.tensor.name}, which was never computed"
                 )
             products.see_move(node)
         else:
-            for tensor in (*node.inputs, *node.outputs):
+            for tensor in node.outputs:
                 memory.require(tensor, tile_ranges(tensor, position), node)
+            for tensor in node.inputs:
+                key = memory.require(tensor, tile_ranges(tensor, position), node)
+                if key not in written:
+                    raise ScheduleError(
+                        f"{where(node)}: {node.operation} uses {tensor.name}, "
+                        "which was never computed"
+                    )
             written.update((t.name, tile_ranges(t, position)) for t in node.outputs)
             products.see_compute(node, position, memory)
     memory.finish(schedule, outputs)
@@ -92,23 +99,24 @@ class _Products:
             self.stored_scores = True
 
     def see_compute(self, node: Compute, position: Position, memory: FastMemory) -> None:
-        role = find_operation(node.operation).role
+        role = find_operation(node).role
         if role == "scores":
             self.operands[node.outputs[0].name] = (node.inputs[0], node.inputs[1])
         elif role == "accumulate":
             self.meetings += 1
-            if not self._together(position, memory):
+            if not self._together(node, position, memory):
                 self.apart += 1
             if node.inputs[0].name in self.from_slow:
                 self.loaded_probabilities = True
             else:
                 self.kept_on_chip = True
 
-    def _together(self, position: Position, memory: FastMemory) -> bool:
-        """Return whether the whole rows of Q and K of the current tile are resident."""
+    def _together(self, product: Compute, position: Position, memory: FastMemory) -> bool:
+        """Return whether the whole rows of Q, K, V and O of the current tile are resident."""
+        own = (product.inputs[1], product.outputs[0])
         return bool(self.operands) and all(
             (tensor.name, _whole_rows(tensor, position)) in memory.tiles
-            for pair in self.operands.values()
+            for pair in (own, *self.operands.values())
             for tensor in pair
         )
 
