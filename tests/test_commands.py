@@ -126,7 +126,7 @@ def test_bound_claims_by_schedule() -> None:
     # theory: (n_q n_k) (2 d)^2 / (M - 1), the known value 1.074e9
     assert free["fused"]["lower_bound_words"] == -(-(65536**2) * 128**2 // 65535)
     held = {r["bound"]: r["holds"] for r in records(*arguments, "--schedule", "flash2")}
-    assert held == {"compulsory": True, "general": True, "fused": True, "two_matmuls": False}
+    assert {name for name, holds in held.items() if not holds} == {"two_matmuls"}
     unfit = records(*arguments, "--schedule", "standard")
     assert {r["bound"] for r in unfit if r["holds"]} == {"compulsory"}
 
