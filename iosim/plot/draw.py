@@ -1,11 +1,12 @@
 """Draw sweeps and tile maps on axes that the caller gives. matplotlib is loaded when one draws."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import TYPE_CHECKING, Any
 
-from iosim.plot.style import BOUND_LOOKS, OTHER_BOUND, Look, binary_ticks, halo, looks
+from iosim.plot.style import BOUND_LOOKS, OTHER_BOUND, Look, binary_ticks, looks
 from iosim.plot.sweep import BoundCurve, Curve, Sweep, Theory, crossover, scale
-from iosim.plot.text import bound_text, theory_text
+from iosim.plot.text import bound_text, theory_text, unit_text
 from iosim.units import format_count
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ X_LABELS = {
 
 SYMBOLS = {"length": ("N", "rows"), "dim": ("d", "words"), "memory": ("M", "words")}
 
+DEVICE_LINE: Any = {"color": "black", "linewidth": 1.5, "linestyle": (0, (1, 2)), "zorder": 1.5}
+
 REGIME_NAMES = {
     "M < d^2": ("small memory", "M < d²", "#FBE9D9"),
     "d^2 <= M <= N d": ("middle", "d² ≤ M ≤ Nd", "#FFFFFF"),
@@ -27,28 +30,32 @@ REGIME_NAMES = {
 }
 
 
-def draw_traffic(sweep: Sweep, ax: "Axes") -> None:
-    """Draw the words moved along a sweep, with theory, bounds and regimes; legends to the right.
+def draw_traffic(sweep: Sweep, ax: "Axes", marked: Mapping[str, int] | None = None) -> None:
+    """Draw the words moved along a sweep, with theory, bounds and regimes; a legend to the right.
 
-    Filled markers fit in M and hollow ones do not. Give the figure a constrained layout, so that
-    there is room for the legends.
+    Filled markers fit in M and hollow ones do not. `marked` maps names of devices to their M in
+    words, for a sweep of M. Give the figure a constrained layout, so that there is room for the
+    legend.
     """
     ax.set(xscale="log", yscale="log")
     styles = dict(zip((c.label for c in sweep.choices), looks(sweep.choices), strict=True))
     for theory in sweep.theory:
         _draw_theory(ax, theory, styles[theory.choice.label])
-    for bound in sweep.bounds:
+    low, high = _limits(sweep)
+    ax.set_ylim(low, high)
+    bounds = [bound for bound in sweep.bounds if max(bound.words) > low]
+    for bound in bounds:
         _draw_bound(ax, bound, bound.words)
     for curve in sweep.curves:
         _draw_curve(ax, curve, curve.words, styles[curve.choice.label])
-    low, high = _limits(sweep)
-    ax.set_ylim(low, high)
+    for words in (marked or {}).values():
+        ax.axvline(words, **DEVICE_LINE)
     _shade_out_of_reach(ax, sweep, low)
     _finish_x(ax, sweep)
     _name_regimes(ax, sweep)
     _mark_crossover(ax, sweep)
     ax.set_ylabel("traffic (words)")
-    _legend(ax, sweep)
+    _legend(ax, sweep, bounds, marked or {})
 
 
 def draw_constants(sweep: Sweep, ax: "Axes") -> None:
@@ -70,7 +77,8 @@ def draw_constants(sweep: Sweep, ax: "Axes") -> None:
     ax.yaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
     _finish_x(ax, sweep)
-    ax.set_ylabel("traffic ÷ (N²d²/M)\n(no unit)")
+    unit = unit_text(sweep.case(sweep.xs[0]).shape).strip()
+    ax.set_ylabel(f"traffic ÷{' ' if len(unit) < 10 else chr(10)}{unit}\n(no unit)")
 
 
 def _draw_curve(ax: "Axes", curve: Curve, ys: Sequence[float], look: Look) -> None:
@@ -152,7 +160,10 @@ def _finish_x(ax: "Axes", sweep: Sweep) -> None:
 
 def _name_regimes(ax: "Axes", sweep: Sweep) -> None:
     """Write the name of each regime above the axes."""
+    width = log(sweep.xs[-1] / sweep.xs[0])
     for regime in sweep.regimes:
+        if log((regime.last + 1) / regime.first) < 0.07 * width:
+            continue  # too narrow for its name
         name, condition, _ = REGIME_NAMES[regime.name]
         ax.annotate(
             f"{name}\n{condition}",
@@ -185,13 +196,15 @@ def _mark_crossover(ax: "Axes", sweep: Sweep) -> None:
         textcoords="axes fraction",
         ha="center",
         va="center",
-        path_effects=halo(),
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},
         arrowprops={"arrowstyle": "-", "color": "0.2", "linewidth": 0.8, "shrinkB": 7},
         zorder=6,
     )
 
 
-def _legend(ax: "Axes", sweep: Sweep) -> None:
+def _legend(
+    ax: "Axes", sweep: Sweep, bounds: Sequence[BoundCurve], marked: Mapping[str, int]
+) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -210,8 +223,10 @@ def _legend(ax: "Axes", sweep: Sweep) -> None:
     if not all(fits for curve in sweep.curves for fits in curve.fits):
         hollow = Line2D([], [], color="0.4", marker="o", markerfacecolor="white", linestyle="none")
         rows.append((hollow, "hollow: does not fit in M"))
+    for name, words in marked.items():
+        rows.append((Line2D([], [], **DEVICE_LINE), f"{name}: M = {format_count(words)} words"))
     rows.append((nothing, "Lower bounds, where they hold"))
-    for bound in sorted(sweep.bounds, key=lambda each: not each.schedules):
+    for bound in sorted(bounds, key=lambda each: not each.schedules):
         dashes = BOUND_LOOKS.get(bound.name, OTHER_BOUND)
         line = Line2D([], [], color=dashes.colour, linewidth=1.2, linestyle=dashes.dashes)
         rows.append((line, bound_text(bound.name, bound.schedules, shape)))
@@ -222,20 +237,3 @@ def _legend(ax: "Axes", sweep: Sweep) -> None:
     for (handle, _), text in zip(rows, legend.get_texts(), strict=True):
         if handle is nothing:
             text.set_fontweight("bold")
-
-
-def mark_memory(ax: "Axes", words: int, name: str) -> None:
-    """Draw where a device lies on axes of a sweep of M, in words."""
-    ax.axvline(words, color="0.2", linewidth=1.2, linestyle=(0, (1, 2)), zorder=1.5)
-    ax.annotate(
-        f"{name}: {format_count(words)} words",
-        xy=(words, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(-4, -5),
-        textcoords="offset points",
-        rotation=90,
-        ha="right",
-        va="top",
-        path_effects=halo(),
-        zorder=6,
-    )

@@ -79,9 +79,13 @@ OTHER_BOUND = BoundLook("0.3", (0, (1, 1)))
 
 
 def looks(choices: Sequence[Choice]) -> list[Look]:
-    """Return a look for each choice, the same choice looking the same in every figure."""
-    spare = iter(OTHER_LOOKS * (1 + len(choices) // len(OTHER_LOOKS)))
-    return [LOOKS.get((c.family.name, c.rule)) or next(spare) for c in choices]
+    """Return a look for each choice; a schedule keeps its look from figure to figure."""
+    taken: list[Look] = []
+    for choice in choices:
+        own = [LOOKS.get((choice.family.name, rule)) for rule in (choice.rule, "best")]
+        free = [look for look in (*own, *OTHER_LOOKS) if look is not None and look not in taken]
+        taken.append(free[0] if free else OTHER_LOOKS[0])
+    return taken
 
 
 def short(n: float) -> str:

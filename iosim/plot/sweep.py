@@ -263,7 +263,7 @@ def _bounds(
     return tuple(
         BoundCurve(name, tuple(said), tuple(said.values()), tuple(held.get(name, ())))
         for name, values in words.items()
-        if len(said := {x: w for x, w in values.items() if w > 0}) > 1 or len(xs) == 1
+        if len(said := {x: w for x, w in values.items() if w > 0}) > 1
     )
 
 
@@ -278,7 +278,7 @@ def scale(case: Case) -> float:
 
 
 def _theory(choice: Choice, xs: Sequence[int], cases: Sequence[Case]) -> Theory | None:
-    """Return the line of theory for a choice, where there is one and it falls in the sweep.
+    """Return the line of theory for a choice, where there is one with two positions in the sweep.
 
     The leading terms are about d^2 <= M <= N d; the words of `standard` are exact for every M.
     """
@@ -294,7 +294,7 @@ def _theory(choice: Choice, xs: Sequence[int], cases: Sequence[Case]) -> Theory 
         }
     else:
         return None
-    return Theory(choice, constant, tuple(said), tuple(said.values())) if said else None
+    return Theory(choice, constant, tuple(said), tuple(said.values())) if len(said) > 1 else None
 
 
 def _standard(shape: AttentionShape) -> int:

@@ -10,11 +10,21 @@ def pairs_text(shape: AttentionShape) -> str:
     """Return how a formula writes the number of pairs that the mask lets meet.
 
     >>> pairs_text(AttentionShape(64, 64, 8)), pairs_text(AttentionShape(64, 64, 8, causal=True))
-    ('N²', '(visible pairs) ')
+    ('N²', ' (visible pairs) ')
     """
     if shape.causal:
-        return "(visible pairs) "
-    return "N²" if shape.n_q == shape.n_k else "n_q n_k "
+        return " (visible pairs) "
+    return "N²" if shape.n_q == shape.n_k else " n_q n_k "
+
+
+def unit_text(shape: AttentionShape) -> str:
+    """Return the formula of what the theorem's constants multiply.
+
+    >>> unit_text(AttentionShape(64, 64, 8))
+    'N²d²/M'
+    """
+    square = "d²" if shape.head_dim == shape.value_dim else "((d + d_v)/2)²"
+    return f"{pairs_text(shape)}{square}/M"
 
 
 def theory_text(constant: int | None, shape: AttentionShape) -> str:
@@ -23,13 +33,11 @@ def theory_text(constant: int | None, shape: AttentionShape) -> str:
     >>> theory_text(4, AttentionShape(64, 64, 8)), theory_text(None, AttentionShape(64, 64, 8))
     ('4N²d²/M', '4N² + 4Nd')
     """
-    same = shape.head_dim == shape.value_dim
     if constant is not None:
-        square = "d²" if same else "((d + d_v)/2)²"
-        return f"{constant}{pairs_text(shape)}{square}/M"
-    if same and shape.n_q == shape.n_k:
+        return f"{constant}{unit_text(shape)}"
+    if shape.head_dim == shape.value_dim and shape.n_q == shape.n_k:
         return "4N² + 4Nd"
-    return "4n_q n_k + (n_q + n_k)(d + d_v)"
+    return "4 n_q n_k + (n_q + n_k)(d + d_v)"
 
 
 def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> str:
@@ -38,8 +46,8 @@ def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> st
     same = shape.head_dim == shape.value_dim
     formulas = {
         "compulsory": "Q, K, V in and O out, once",
-        "general": f"{pairs}d² / max(M, 2d²) − M",
-        "fused": f"4{pairs}d² / (M − 1)" if same else f"{pairs}(d + d_v)² / (M − 1)",
+        "general": f"{pairs.lstrip()}d² / max(M, 2d²) − M",
+        "fused": f"4{pairs}d² / (M − 1)" if same else f"{pairs.lstrip()}(d + d_v)² / (M − 1)",
         "two_matmuls": f"2 (2{pairs}d / √M − 2M)",
     }
     title = name.replace("_", " ")
