@@ -63,14 +63,13 @@ def draw_constants(sweep: Sweep, ax: "Axes") -> None:
     from matplotlib.ticker import FixedLocator
 
     ax.set(xscale="log", yscale="log")
-    units = dict(zip(sweep.xs, map(scale, sweep.cases), strict=True))
     highest = 0.0
     for curve, look in zip(sweep.curves, looks(sweep.choices), strict=True):
-        ratios = [w / units[x] for x, w in zip(curve.xs, curve.words, strict=True)]
+        ratios = [w / scale(sweep.case(x)) for x, w in zip(curve.xs, curve.words, strict=True)]
         _draw_curve(ax, curve, ratios, look)
         highest = max(highest, *ratios)
     for bound in sweep.bounds:
-        ratios = [w / units[x] for x, w in zip(bound.xs, bound.words, strict=True)]
+        ratios = [w / scale(sweep.case(x)) for x, w in zip(bound.xs, bound.words, strict=True)]
         _draw_bound(ax, bound, ratios)
     ax.set_ylim(0.7, min(highest * 1.4, 100))
     ax.yaxis.set_major_locator(FixedLocator([1, 2, 4, 6, 12, 25, 50, 100]))
@@ -134,14 +133,13 @@ def _limits(sweep: Sweep) -> tuple[float, float]:
 
 def _shade_out_of_reach(ax: "Axes", sweep: Sweep, low: float) -> None:
     """Shade what lies below the bounds that hold for every schedule."""
-    best = dict.fromkeys(sweep.xs, 0)
+    best: dict[int, int] = {}
     for bound in sweep.bounds:
         if not bound.schedules:
             for x, words in zip(bound.xs, bound.words, strict=True):
-                best[x] = max(best[x], words)
-    ax.fill_between(
-        list(best), low, [max(w, low) for w in best.values()], color="0.85", linewidth=0, zorder=1
-    )
+                best[x] = max(best.get(x, 0), words)
+    xs = sorted(best)
+    ax.fill_between(xs, low, [max(best[x], low) for x in xs], color="0.85", linewidth=0, zorder=1)
 
 
 def _finish_x(ax: "Axes", sweep: Sweep) -> None:

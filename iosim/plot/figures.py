@@ -13,10 +13,11 @@ from iosim.errors import IosimError
 from iosim.output import replacing
 from iosim.plot.draw import draw_constants, draw_traffic
 from iosim.plot.draw_tiles import draw_tile_map
+from iosim.plot.steps import log_steps
 from iosim.plot.style import styled
 from iosim.plot.sweep import Choice, Sweep, against_dim, against_length, against_memory, choose
 from iosim.plot.text import memory_text, shape_text
-from iosim.plot.tile_map import TileMap, log_steps, map_tiles
+from iosim.plot.tile_map import TileMap, map_tiles
 from iosim.schedule.registry import family
 from iosim.shape import AttentionShape
 from iosim.units import MemorySize

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from iosim.bounds import lower_bounds, regime, visible_pairs
 from iosim.errors import IosimError
+from iosim.plot.steps import log_steps
 from iosim.reading.check import Checked, check
 from iosim.reading.count import total_words
 from iosim.schedule.registry import Family, family
@@ -131,11 +132,6 @@ class Sweep:
         """What the curves show, in their order."""
         return tuple(curve.choice for curve in self.curves)
 
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        """The case at each position."""
-        return tuple(map(self.case, self.xs))
-
 
 def choose(names: Sequence[str], rule: str | None = None) -> tuple[Choice, ...]:
     """Return the choices for schedules by name: all under one rule, or those with a theory line.
@@ -193,15 +189,15 @@ def _sweep(
     what: str, xs: Sequence[int], case: Callable[[int], Case], choices: Sequence[Choice]
 ) -> Sweep:
     xs = tuple(sorted(set(xs)))
-    cases = tuple(map(case, xs))
-    curves = tuple(_curve(choice, xs, cases) for choice in choices)
+    curves = tuple(_curve(choice, xs, case) for choice in choices)
+    dense = sorted({*xs, *log_steps(xs[0], xs[-1], per_octave=24)})
     return Sweep(
         what=what,
         xs=xs,
         case=case,
         curves=curves,
-        bounds=_bounds(xs, cases, curves),
-        theory=tuple(t for c in choices if (t := _theory(c, xs, cases)) is not None),
+        bounds=_bounds(dense, case, curves),
+        theory=tuple(t for c in choices if (t := _theory(c, dense, case)) is not None),
         regimes=_regimes(xs, case),
     )
 
@@ -227,48 +223,49 @@ def count_choice(choice: Choice, case: Case) -> Point:
     return Point(total_words(built), sizes, checked, checked.peak_words <= case.words)
 
 
-def _curve(choice: Choice, xs: Sequence[int], cases: Sequence[Case]) -> Curve:
-    measured = [(x, p) for x, c in zip(xs, cases, strict=True) if (p := measure(choice, c))]
+def _curve(choice: Choice, xs: Sequence[int], case: Callable[[int], Case]) -> Curve:
+    measured = [(x, point) for x in xs if (point := measure(choice, case(x)))]
     if not measured:
         raise IosimError(
-            f"no tile of {choice.family.name} fits in the {format_count(cases[-1].words)} words "
+            f"no tile of {choice.family.name} fits in the {format_count(case(xs[-1]).words)} words "
             "of fast memory anywhere in the figure; give more with --sram"
         )
     return Curve(choice, tuple(x for x, _ in measured), tuple(p for _, p in measured))
 
 
 def _bounds(
-    xs: Sequence[int], cases: Sequence[Case], curves: Sequence[Curve]
+    dense: Sequence[int], case: Callable[[int], Case], curves: Sequence[Curve]
 ) -> tuple[BoundCurve, ...]:
-    """Return each bound at the positions where some fitting schedule of the figure is held by it.
+    """Return the bounds that are above 0 at two positions or more.
 
-    A bound that needs no property of a schedule holds everywhere. One that says something at a
-    single position makes no line and is left out.
+    A bound on every schedule holds everywhere, and is taken at positions so near to each other
+    that the lines between them show nothing that is not so. Another holds where a schedule of
+    the figure fits and `check` found in it what the bound asks for.
     """
     words: dict[str, dict[int, int]] = {}
     held: dict[str, dict[str, None]] = {}
-    at = [dict(zip(curve.xs, curve.points, strict=True)) for curve in curves]
-    for x, case in zip(xs, cases, strict=True):
-        universal = {b.name: b for b in lower_bounds(case.shape, case.words) if b.holds}
-        for bound in universal.values():
-            words.setdefault(bound.name, {})[x] = bound.words
-        for curve, points in zip(curves, at, strict=True):
-            point = points.get(x)
-            if point is None or not point.fits:
-                continue
-            for bound in lower_bounds(case.shape, case.words, point.checked):
-                if bound.holds and bound.name not in universal:
+    for x in dense:
+        for bound in lower_bounds(case(x).shape, case(x).words):
+            if bound.holds:
+                words.setdefault(bound.name, {})[x] = bound.words
+    universal = set(words)
+    for curve in curves:
+        for x, point in zip(curve.xs, curve.points, strict=True):
+            for bound in lower_bounds(case(x).shape, case(x).words, point.checked):
+                if point.fits and bound.holds and bound.name not in universal:
                     words.setdefault(bound.name, {})[x] = bound.words
                     held.setdefault(bound.name, {})[curve.choice.family.name] = None
-    return tuple(
-        BoundCurve(name, tuple(said), tuple(said.values()), tuple(held.get(name, ())))
-        for name, values in words.items()
-        if len(said := {x: w for x, w in values.items() if w > 0}) > 1
-    )
+    found = []
+    for name, values in words.items():
+        said = {x: values[x] for x in sorted(values) if values[x] > 0}  # 0 says nothing
+        if len(said) > 1:
+            whom = tuple(held.get(name, ()))
+            found.append(BoundCurve(name, tuple(said), tuple(said.values()), whom))
+    return tuple(found)
 
 
 def scale(case: Case) -> float:
-    """Return N^2 d^2 / M in words over batch and heads: the unit of the theorem's constants.
+    """Return N^2 d^2 / M, in words over batch and heads: the unit of the theorem's constants.
 
     Under a mask N^2 is the number of visible pairs, and d^2 is ((d + d_v) / 2)^2.
     """
@@ -277,23 +274,18 @@ def scale(case: Case) -> float:
     return pairs * (shape.head_dim + shape.value_dim) ** 2 / (4 * case.words)
 
 
-def _theory(choice: Choice, xs: Sequence[int], cases: Sequence[Case]) -> Theory | None:
-    """Return the line of theory for a choice, where there is one with two positions in the sweep.
+def _theory(choice: Choice, dense: Sequence[int], case: Callable[[int], Case]) -> Theory | None:
+    """Return the line of theory for a choice, where there is one and it falls in the sweep.
 
     The leading terms are about d^2 <= M <= N d; the words of `standard` are exact for every M.
     """
-    name = choice.family.name
-    constant = LEADING.get((name, choice.rule))
-    if name == "standard":
-        said = {x: float(_standard(case.shape)) for x, case in zip(xs, cases, strict=True)}
-    elif constant is not None:
-        said = {
-            x: constant * scale(case)
-            for x, case in zip(xs, cases, strict=True)
-            if regime(case.shape, case.words) == "d^2 <= M <= N d"
-        }
-    else:
-        return None
+    constant = LEADING.get((choice.family.name, choice.rule))
+    said: dict[int, float] = {}
+    for x, each in ((x, case(x)) for x in dense):
+        if choice.family.name == "standard":
+            said[x] = _standard(each.shape)
+        elif constant is not None and regime(each.shape, each.words) == "d^2 <= M <= N d":
+            said[x] = constant * scale(each)
     return Theory(choice, constant, tuple(said), tuple(said.values())) if len(said) > 1 else None
 
 

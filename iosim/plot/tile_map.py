@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iosim.errors import IosimError
+from iosim.plot.steps import log_steps
 from iosim.plot.sweep import Case, Choice, Point, count_choice
 from iosim.reading.count import total_words
 from iosim.schedule.registry import Family
@@ -69,17 +70,6 @@ def map_tiles(family: Family, shape: AttentionShape, words: int) -> TileMap:
         },
         marked=_marked(family, shape, words),
     )
-
-
-def log_steps(first: int, last: int, per_octave: int = 2) -> tuple[int, ...]:
-    """Return whole numbers from `first` to `last`, both included, evenly apart on a log axis.
-
-    >>> log_steps(1, 12)
-    (1, 2, 3, 4, 6, 8, 11, 12)
-    """
-    steps = range(per_octave * (last // first).bit_length())
-    values = {round(first * 2 ** (step / per_octave)) for step in steps}
-    return tuple(sorted({value for value in values if value <= last} | {last}))
 
 
 def _largest_br(family: Family, shape: AttentionShape, words: int, bc: int) -> int:
