@@ -360,7 +360,7 @@ def written(form: str) -> bytes:
 @pytest.mark.parametrize("form", ["svg", "png", "pdf"])
 def test_a_figure_is_the_same_bytes_whatever_the_reader_has_set(form: str) -> None:
     first = written(form)
-    mine = {"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}
+    mine = {"font.size": 30, "xtick.labelsize": 20, "axes.facecolor": "red", "svg.hashsalt": None}
     with matplotlib.rc_context(mine):
         before = dict(matplotlib.rcParams)
         assert written(form) == first
