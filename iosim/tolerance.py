@@ -193,7 +193,8 @@ def agrees(
     asked = np.broadcast_to(False if nan_where is None else nan_where, actual.shape)
     with np.errstate(all="ignore"):
         error = np.where(actual == expected, 0.0, abs(actual - expected))
-        error = np.where(asked, 0.0, error)
+        # Where NaN is asked for, the tolerance (NaN itself, perhaps) has no say.
+        error, allowed = np.where(asked, 0.0, error), np.where(asked, 0.0, allowed)
         ratio = np.where(error == 0, 0.0, error / allowed)
 
     def outcome(reason: str, wrong: Array) -> Comparison:
@@ -209,7 +210,7 @@ def agrees(
     unasked = ~asked & (np.isnan(actual) | np.isnan(expected))
     if unasked.any():
         return outcome("NaN where none was asked for", unasked)
-    if not np.isfinite(np.where(asked, 0.0, allowed)).all():
+    if not np.isfinite(allowed).all():
         return outcome("the tolerance is not finite", ~np.isfinite(allowed))
     # Not error > allowed: a comparison with NaN must fail, never pass.
     beyond = ~(error <= allowed)
