@@ -171,7 +171,7 @@ class Run:
             self.bytes[direction] += words * ITEM_BYTES[tensor.dtype]
 
 
-# Bounds, in exact arithmetic, from the words of theory.md's statements.
+# Bounds, in exact arithmetic, from what their statements say.
 def compulsory(shape: AttentionShape):
     seen = visible_matrix(shape.n_q, shape.n_k, offset(shape))
     queries = sum(any(row) for row in seen)

@@ -102,7 +102,7 @@ def test_a_bound_is_claimed_only_where_its_hypotheses_hold(
     assert all(b.reason and b.leading and b.source for b in found.values())
 
 
-# Optimal traffic by exact search, one word a row (theory.md section 3): the least any order moves.
+# Optimal traffic by exact search, one word a row: the least any order moves.
 OPTIMA = [
     *((2, 2, m, best) for m, best in zip((4, 5, 6), (10, 9, 8), strict=True)),
     *((2, 3, m, best) for m, best in zip((4, 5, 6), (14, 12, 10), strict=True)),
@@ -131,7 +131,7 @@ def test_the_compulsory_traffic_is_reached() -> None:
 
 
 def test_flash2_reaches_the_fused_bound_to_the_leading_term() -> None:
-    """theory.md section 3: (B_r + 1) D <= M moves the same leading term 4 N^2 d^2 / M."""
+    """With (B_r + 1) D <= M it moves the same leading term 4 N^2 d^2 / M."""
     for n, d in ((2**20, 64), (2**22, 128)):
         shape = AttentionShape(n, n, d)
         words = 2**18
