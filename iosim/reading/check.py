@@ -4,6 +4,7 @@ The tree is run on the first two and the last two blocks of each axis, with thei
 of other blocks have the same sizes and meet the same rules.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
@@ -19,14 +20,19 @@ class Checked:
 
     `peak_words` and `peak_bytes` are the most that fast memory holds at once. A schedule is `fused`
     when every product P V happens while the whole rows of Q and K that formed P, and of V and O,
-    are in fast memory (theory of the fused bound); it `materialises` when its scores go to slow
-    memory and its probabilities come back from there, so that each matmul stands alone.
+    are in fast memory (theory of the fused bound). Weaker, it uses `whole_rows` when each score is
+    formed from whole rows of Q and K at once, and each value absorbed as a whole row of V into a
+    whole row of O. It `materialises` when its scores go to slow memory and its probabilities come
+    back from there, so that each matmul stands alone; it `rematerialises` when it forms some score
+    more than once.
     """
 
     peak_words: int
     peak_bytes: int
     fused: bool
+    whole_rows: bool
     materialises: bool
+    rematerialises: bool
 
 
 def check(schedule: Schedule, capacity: int | None = None) -> Checked:
@@ -40,8 +46,9 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     >>> from iosim.schedule import family
     >>> from iosim.shape import AttentionShape
     >>> flash2 = family("flash2").build(AttentionShape(4096, 4096, 64), br=128, bc=128)
-    >>> check(flash2, capacity=50_000)
-    Checked(peak_words=49408, peak_bytes=148480, fused=True, materialises=False)
+    >>> found = check(flash2, capacity=50_000)
+    >>> found.peak_words, found.fused, found.materialises
+    (49408, True, False)
     """
     memory = FastMemory(capacity)
     products = _Products()
@@ -74,7 +81,14 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
             written.update((t.name, tile_ranges(t, position)) for t in node.outputs)
             products.see_compute(node, position, memory)
     memory.finish(schedule, outputs)
-    return Checked(memory.peak_words, memory.peak_bytes, products.fused, products.materialises)
+    return Checked(
+        peak_words=memory.peak_words,
+        peak_bytes=memory.peak_bytes,
+        fused=products.fused,
+        whole_rows=products.whole_rows,
+        materialises=products.materialises,
+        rematerialises=products.rematerialises,
+    )
 
 
 class _Products:
@@ -84,6 +98,9 @@ class _Products:
         self.operands: dict[str, tuple[Tensor, Tensor]] = {}
         self.meetings = 0
         self.apart = 0
+        self.split = 0
+        self.formed: set[tuple[object, ...]] = set()
+        self.rematerialises = False
         self.from_slow: set[str] = set()
         self.stored_scores = False
         self.loaded_probabilities = False
@@ -102,8 +119,13 @@ class _Products:
         role = find_operation(node).role
         if role == "scores":
             self.operands[node.outputs[0].name] = (node.inputs[0], node.inputs[1])
+            self.split += not _all_whole(node.inputs[:2], position)
+            formed = tuple(tile_ranges(t, position) for t in (node.outputs[0], *node.inputs[:2]))
+            self.rematerialises |= formed in self.formed
+            self.formed.add(formed)
         elif role == "accumulate":
             self.meetings += 1
+            self.split += not _all_whole((node.inputs[1], node.outputs[0]), position)
             if not self._together(node, position, memory):
                 self.apart += 1
             if node.inputs[0].name in self.from_slow:
@@ -125,8 +147,17 @@ class _Products:
         return self.meetings > 0 and self.apart == 0
 
     @property
+    def whole_rows(self) -> bool:
+        return self.meetings > 0 and bool(self.operands) and self.split == 0
+
+    @property
     def materialises(self) -> bool:
         return self.stored_scores and self.loaded_probabilities and not self.kept_on_chip
+
+
+def _all_whole(tensors: Iterable[Tensor], position: Position) -> bool:
+    """Return whether the current tiles hold all words of their rows."""
+    return all(tile_ranges(t, position) == _whole_rows(t, position) for t in tensors)
 
 
 def _whole_rows(tensor: Tensor, position: Position) -> tuple[tuple[int, int], ...]:

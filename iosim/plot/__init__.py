@@ -1,0 +1,1 @@
+"""Figures of traffic against length, head dimension, memory and tile size."""
