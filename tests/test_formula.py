@@ -55,7 +55,7 @@ def test_addition_of_polynomials_is_that_of_their_values(a: Polynomial, b: Polyn
     assert eval(as_python(str(a)), {}, VALUES) == a.value(VALUES)
 
 
-# theory.md, section 1: words of one head. n_q = n_k = N there; here they may differ, as may d_v.
+# Words of one head by hand, from the listings of FA1 (arXiv 2205.14135) and FA2 (2307.08691).
 @given(strategies.shapes(rows=40, heads=False, causal=False), st.integers(1, 12), st.integers(1, 9))
 def test_the_published_formulas_without_a_mask(shape: AttentionShape, br: int, bc: int) -> None:
     n_q, n_k, d, d_v = shape.n_q, shape.n_k, shape.head_dim, shape.value_dim

@@ -19,7 +19,7 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
     "figure.dpi": 100,
-    "figure.titlesize": 12,
+    "figure.titlesize": 11,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine draws the same
     "font.size": 9,
     "grid.color": "0.9",
