@@ -20,6 +20,7 @@ from iosim.schedule import (
     For,
     Move,
     Schedule,
+    Tensor,
     families,
     family,
     free,
@@ -222,6 +223,7 @@ def test_no_move_but_a_store_may_be_made_twice(name: str) -> None:
 
 
 P = problem(AttentionShape(8, 8, 4), 2, 2)
+FAST = Tensor("X", (P.query,), "float32")
 ONE = problem(AttentionShape(8, 8, 4), 1, 1)
 
 
@@ -261,6 +263,10 @@ WRONG = {
     "a store to an input": (
         of(*load("load Q", P.Q), *store("write Q", P.Q), *free(P.Q)),
         "line 'write Q': store to Q, an input",
+    ),
+    "a store of what lives in fast memory": (
+        of(*new(FAST), Compute("clear", (FAST,), ()), *store("write X", FAST), *free(FAST)),
+        "line 'write X': store of X, a tensor of fast memory only",
     ),
     "a load of what nothing stored": (
         of(*load("load S", P.S), *free(P.S)),

@@ -315,20 +315,36 @@ LOWER_TRIANGLE = For(P.query, (For(P.key, (
 ), relation=Causal(0)),))  # fmt: skip
 
 
+ALL_OF_S = (*load("load S", P.S), *free(P.S))
+ADD_TO_O = (*new(P.O), Compute("clear", (P.O,), ()), Move("add", P.O, "add O"), *free(P.O))
+PART_OF_O = For(P.query, (For(P.key, CLEAR_AND_STORE, relation=Causal(-2)),))
+# Trees that only a whole run finds wrong: words are missing, or sizes do not match.
+ODD: tuple[tuple[object, ...], ...] = (
+    (LOWER_TRIANGLE, *ALL_OF_S),
+    (PART_OF_O,),
+    (PART_OF_O, *ADD_TO_O),
+    (*load("load", P.Q, P.K), *new(P.O), Compute("scores", (P.O,), (P.Q, P.K))),
+)
+
+
+def test_words_that_nothing_has_written_cannot_be_added_to() -> None:
+    with pytest.raises(ScheduleError, match=r"line 'add O': add to O\[0:4, 0:2\], some words of"):
+        run_odd(PART_OF_O, *ADD_TO_O)
+    assert (run_odd(*CLEAR_AND_STORE, *ADD_TO_O).O == 0).all()
+
+
 def test_words_that_nothing_has_written_cannot_be_loaded() -> None:
-    all_of_s = (*load("load S", P.S), *free(P.S))
     with pytest.raises(ScheduleError, match=r"load of S\[0:4, 0:4\], some words of which nothing"):
-        run_odd(LOWER_TRIANGLE, *all_of_s)
-    half = (P.query, (For(P.key, all_of_s, relation=Causal(0)),))
+        run_odd(LOWER_TRIANGLE, *ALL_OF_S)
+    half = (P.query, (For(P.key, ALL_OF_S, relation=Causal(0)),))
     with pytest.raises(ScheduleError, match="odd ends without having stored O"):
         run_odd(LOWER_TRIANGLE, For(*half), *new(P.O), *free(P.O))
     assert (run_odd(LOWER_TRIANGLE, For(*half), *CLEAR_AND_STORE).O == 0).all()
 
 
 def test_an_output_of_which_words_were_never_written_is_refused() -> None:
-    part = For(P.query, (For(P.key, CLEAR_AND_STORE, relation=Causal(-2)),))
     with pytest.raises(ScheduleError, match="output 'O' has words that nothing has written"):
-        run_odd(part)
+        run_odd(PART_OF_O)
 
 
 def test_sizes_that_do_not_match_are_told_by_line() -> None:

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from iosim.schedule import Compute, For, Problem, Schedule, free, load, new, problem, store
+from iosim.schedule import Compute, For, Problem, Schedule, family, free, load, new, problem, store
 from iosim.schedule.tree import Node
 from iosim.shape import AttentionShape
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 
 
 def edited(schedule: Schedule, edit: Callable[[Node], tuple[Node, ...]]) -> Schedule:
@@ -54,26 +57,6 @@ def _updates(p: Problem) -> tuple[Node, ...]:
         Compute("add_row_sums", (p.l,), (p.S, p.l)),
         Compute("accumulate", (p.O,), (p.S, p.V, p.O)),
     )
-
-
-def keys_then_values(shape: AttentionShape, br: int, bc: int) -> Schedule:
-    """Queries outside; K_j is released before V_j is loaded, so that nothing meets all at once."""
-    p = problem(shape, br, bc)
-    body = For(p.query, (
-        *load("load Q_i", p.Q), *new(p.O, p.l, p.m),
-        Compute("start_state", (p.O, p.l, p.m), ()),
-        For(p.key, (
-            *load("load K_j", p.K), *new(p.S),
-            Compute("scores", (p.S,), (p.Q, p.K)),
-            *free(p.K), *load("load V_j", p.V),
-            *_updates(p),
-            *free(p.S, p.V),
-        ), relation=p.mask),
-        Compute("normalise", (p.O,), (p.O, p.l)),
-        *store("write O_i", p.O),
-        *free(p.O, p.l, p.m, p.Q),
-    ))  # fmt: skip
-    return Schedule("keys_then_values", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
 
 
 def rows_kept(shape: AttentionShape, br: int, bc: int) -> Schedule:
@@ -127,6 +110,8 @@ def sliced_values(shape: AttentionShape, br: int, bc: int) -> Schedule:
     ))  # fmt: skip
     return Schedule("sliced_values", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
 
+
+keys_then_values = family(f"{EXAMPLES / 'keys_then_values.py'}:keys_then_values").build
 
 OWN = {
     "keys_then_values": keys_then_values,

@@ -144,7 +144,7 @@ def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None) -> "Figure
         draw_traffic(sweep, above, marked)
         draw_constants(sweep, below)
         above.set_xlabel("")
-        figure.suptitle(f"{titles[sweep.what]}: {'; '.join(fixed)}", x=0.01, ha="left")
+        figure.suptitle(f"{titles[sweep.what]}\n{'; '.join(fixed)}", x=0.01, ha="left")
     return figure
 
 
@@ -163,7 +163,7 @@ def draw_tiles(maps: Sequence[TileMap]) -> "Figure":
             mesh = draw_tile_map(each, ax, norm)
         figure.colorbar(mesh, ax=axes, label="traffic (words)", aspect=30)
         fixed = f"{shape_text(shape)}; {memory_text(maps[0].words, shape)}"
-        figure.suptitle(f"Traffic against tile size: {fixed}", x=0.01, ha="left")
+        figure.suptitle(f"Traffic against tile size\n{fixed}", x=0.01, ha="left")
     return figure
 
 

@@ -19,7 +19,7 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
     "figure.dpi": 100,
-    "figure.titlesize": 12,
+    "figure.titlesize": 11,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine draws the same
     "font.size": 9,
     "grid.color": "0.9",
@@ -73,6 +73,7 @@ BOUND_LOOKS = {
     "compulsory": BoundLook("black", "solid"),
     "general": BoundLook("black", (0, (2, 1.5))),
     "fused": BoundLook("#00465F", (0, (6, 2))),
+    "whole_rows": BoundLook("#5A5A8C", (0, (4, 1, 1, 1))),
     "two_matmuls": BoundLook("#7A3B00", (0, (6, 2, 1, 2))),
 }
 OTHER_BOUND = BoundLook("0.3", (0, (1, 1)))

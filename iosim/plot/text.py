@@ -48,6 +48,7 @@ def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> st
         "compulsory": "Q, K, V in and O out, once",
         "general": f"{pairs.lstrip()}d² / max(M, 2d²) − M",
         "fused": f"4{pairs}d² / (M − 1)" if same else f"{pairs.lstrip()}(d + d_v)² / (M − 1)",
+        "whole_rows": f"2{pairs}d² / (M − 1)" if same else f"{pairs.lstrip()}(d² + d_v²) / (M − 1)",
         "two_matmuls": f"2 (2{pairs}d / √M − 2M)",
     }
     title = name.replace("_", " ")

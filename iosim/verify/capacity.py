@@ -67,7 +67,7 @@ class Scan:
 
 
 def scan(family: Family, rule: PaperRule, d: int) -> Scan:
-    """Check the tiles that a rule gives for every M from 4d to a little beyond 8 d^2 words.
+    """Check the tiles that a rule gives for every M that can hold any, to a bit beyond 8 d^2 words.
 
     >>> from iosim.schedule import family
     >>> flash1 = family("flash1")
@@ -75,7 +75,7 @@ def scan(family: Family, rule: PaperRule, d: int) -> Scan:
     33856
     """
     shape = AttentionShape(N, N, d)
-    first, last = 4 * d, 8 * d * d + 40 * d
+    first, last = held_words(d, 1, 1), 8 * d * d + 40 * d
     peaks: dict[tuple[tuple[str, int], ...], int] = {}  # the rule keeps a tile for 4d values of M
     fits: list[bool] = []
     agrees = True

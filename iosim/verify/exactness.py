@@ -8,7 +8,6 @@ import numpy as np
 from iosim import reference, tolerance
 from iosim.errors import IosimError
 from iosim.precision import Array, precision
-from iosim.reading.check import check
 from iosim.reading.execute import execute
 from iosim.schedule.operations import find_operation
 from iosim.schedule.registry import Family
@@ -171,16 +170,19 @@ def rounding_of(schedule: Schedule) -> tolerance.Execution:
     """
     shape = schedule.shape
     rescaled = _key_loop(schedule, lambda node: node.operation.startswith("rescale"))
-    summed = _key_loop(schedule, lambda node: find_operation(node.operation).role == "accumulate")
+    summed = _key_loop(schedule, lambda node: find_operation(node).role == "accumulate")
     one_loop = rescaled is not None and summed is not None and rescaled.dim == summed.dim
-    moves = [node for node, _ in nodes(schedule.body) if isinstance(node, Move)]
+    every = [node for node, _ in nodes(schedule.body)]
+    moves = [node for node in every if isinstance(node, Move)]
+    computes = [node for node in every if isinstance(node, Compute)]
+    scores = {n.outputs[0].name for n in computes if find_operation(n).role == "scores"}
     return tolerance.Execution(
         dtype=shape.dtype,
         head_dim=shape.head_dim,
         n_keys=shape.n_k,
         tiles=rescaled.dim.blocks if rescaled else 1,
         largest_tile=min(rescaled.dim.block, shape.n_k) if rescaled and one_loop else shape.n_k,
-        stored_scores=check(schedule).materialises,
+        stored_scores=any(m.kind == "store" and m.tensor.name in scores for m in moves),
         stored_output_per_tile=any(m.kind == "load" and m.tensor.place == "output" for m in moves),
     )
 

@@ -31,7 +31,7 @@ class Grid:
     dims: tuple[int, ...]
     memory: Callable[[int, int], tuple[float, float]]
     memory_text: str
-    steps: int = 5
+    steps: int = 4
 
     def points(self) -> Iterator[tuple[int, int, int]]:
         """Yield N, d and M in words, M in equal ratios."""
@@ -47,7 +47,7 @@ class Grid:
 
 # The range on which the law is to be seen.
 LAW = Grid(
-    (65536, 131072, 262144, 1048576),
+    (65536, 262144, 1048576),
     (64, 96, 128, 256),
     lambda n, d: (128 * d, n * d / 64),
     "128 d <= M <= N d / 64",
@@ -55,7 +55,7 @@ LAW = Grid(
 
 # Memories of real devices, where the range above is empty for shorter sequences.
 DRIFT = tuple(
-    Grid(lengths, (64, 96, 128), lambda n, d: (8192, 32768), "8k <= M <= 32k words")
+    Grid(lengths, (64, 128), lambda n, d: (8192, 32768), "8k <= M <= 32k words")
     for lengths in ((512, 1024, 2048), (4096, 8192, 16384), (65536, 131072, 262144))
 )
 

@@ -76,7 +76,7 @@ def cases(thorough: bool = False) -> Iterator[Case]:
     yield Case(_shape(7, 50), 3, 16)
     yield Case(_shape(50, 7), 16, 3)
     yield Case(_shape(19, 23, 12, value_dim=20), 6, 9)
-    yield Case(_shape(17, 19, 8, heads=6, kv_heads=2), 5, 7)
+    yield Case(_shape(13, 17, 8, heads=6, kv_heads=2), 5, 7)
     yield Case(_shape(15, 18, 8, batch=2, heads=2, kv_heads=1, causal=True), 4, 5)
     yield Case(_shape(33, 33, causal=True), 8, 8)
     yield Case(_shape(31, 31, causal=True), 5, 11)
@@ -87,7 +87,7 @@ def cases(thorough: bool = False) -> Iterator[Case]:
     for data in INPUTS:
         if data != "normal":
             yield Case(_shape(24, 40, causal=True), 9, 7, data)
-    yield Case(_shape(128, 160, 64), 64, 32)
+    yield Case(_shape(64, 96, 64), 32, 48)
     if thorough:
         yield from _more_cases()
 
@@ -96,10 +96,11 @@ def _more_cases() -> Iterator[Case]:
     for data in INPUTS:
         yield Case(_shape(70, 90), 16, 11, data)
         yield Case(_shape(60, 40, causal=True), 13, 1, data)
+    yield Case(_shape(128, 160, 64), 64, 32)
     yield Case(_shape(512, 700, 64, causal=True), 128, 64)
     yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
     rng = np.random.default_rng(2)
-    for _ in range(150):
+    for _ in range(100):
         n_q, n_k, d, d_v, br, bc = (int(rng.integers(1, top)) for top in (50, 50, 20, 20, 25, 25))
         kv_heads, group, batch = (int(rng.integers(1, top)) for top in (3, 4, 3))
         yield Case(

@@ -102,9 +102,11 @@ def points(family: Family, law: Law, thorough: bool) -> Iterator[Point]:
     if thorough:
         lengths |= {9, 16, 33, 256, 1024, 100_003}
         dims |= {2, 3, 16, 32, 80}
+    # The search for the best tile takes longer than a rule.
+    steps = 12 if thorough else 2 if law.tiles == "best legal tile" else 4
     for n in sorted(lengths):
         for d in sorted(dims):
-            for words in memories(law.least(d), n * d, d, 12 if thorough else 4):
+            for words in memories(law.least(d), n * d, d, steps):
                 shape = AttentionShape(n, n, d)
                 traffic = total_words(family.build(shape, **rule(shape, words)))
                 yield Point(Fraction(traffic * words, (n * d) ** 2), n, d, words)
