@@ -114,23 +114,40 @@ def test_too_small_a_memory_is_told_with_the_line_the_tiles_the_words_and_m() ->
         check(schedule, capacity=0)
 
 
+def derived(schedule: Schedule) -> set[str]:
+    checked = check(schedule)
+    names = ("fused", "whole_rows", "materialises", "rematerialises")
+    return {name for name in names if getattr(checked, name)}
+
+
 @given(strategies.cases(names=("flash1", "flash2")))
 def test_flash_is_fused_and_does_not_materialise(case: strategies.Case) -> None:
-    checked = check(case.schedule)
-    assert (checked.fused, checked.materialises) == (True, False)
+    assert derived(case.schedule) == {"fused", "whole_rows"}
 
 
-@given(strategies.cases(names=("standard", "standard_tiled")))
+@given(strategies.cases(names=("standard",)))
 def test_standard_attention_materialises_and_is_not_fused(case: strategies.Case) -> None:
-    checked = check(case.schedule)
-    assert (checked.fused, checked.materialises) == (False, True)
+    assert derived(case.schedule) == {"materialises", "whole_rows"}
+
+
+@given(strategies.cases(names=("standard_tiled",)))
+def test_its_tiles_do_not_hold_whole_rows_but_of_one_column(case: strategies.Case) -> None:
+    whole = case.shape.head_dim == 1 and case.tiles["bc"] >= case.shape.value_dim
+    assert derived(case.schedule) == {"materialises"} | ({"whole_rows"} if whole else set())
 
 
 @given(strategies.shapes(), st.integers(1, 9), st.integers(1, 9))
 def test_releasing_keys_before_values_is_not_fused(shape: AttentionShape, br: int, bc: int) -> None:
-    for schedule in (trees.keys_then_values(shape, br, bc), trees.rows_kept(shape, br, bc)):
-        checked = check(schedule)
-        assert (checked.fused, checked.materialises) == (False, False)
+    for build in (trees.keys_then_values, trees.rows_kept):
+        assert derived(build(shape, br, bc)) == {"whole_rows"}
+
+
+@given(strategies.shapes(), st.integers(1, 9), st.integers(1, 9))
+def test_forming_the_scores_twice_is_rematerialising(
+    shape: AttentionShape, br: int, bc: int
+) -> None:
+    schedule = trees.scores_twice(shape, br, bc)
+    assert derived(schedule) == {"fused", "whole_rows", "rematerialises"}
 
 
 def test_slices_of_v_and_o_are_not_fused_and_go_below_the_fused_bound() -> None:
@@ -141,6 +158,7 @@ def test_slices_of_v_and_o_are_not_fused_and_go_below_the_fused_bound() -> None:
     schedule = trees.sliced_values(AttentionShape(256, 256, 1, value_dim=512), br=64, bc=64)
     checked = check(schedule)
     assert not checked.fused
+    assert not checked.whole_rows
     bound = bounds.fused(schedule.shape, checked.peak_words, checked)
     assert count(schedule).total_words < bound.words
     assert not bound.holds
@@ -166,7 +184,7 @@ def test_queries_in_slices_of_their_width_are_not_fused() -> None:
         )),
         *store("write O", p.O), *free(p.O),
     ))  # fmt: skip
-    assert not check(Schedule("columns", p.shape, p.per_head((body,)))).fused
+    assert derived(Schedule("columns", p.shape, p.per_head((body,)))) == set()
 
 
 SHAPE = AttentionShape(5, 7, 2, causal=True, dtype="float64")
