@@ -67,6 +67,12 @@ def test_queries_that_see_nothing_do_not_hide_the_peak() -> None:
         check(schedule, capacity=18)
 
 
+def test_the_last_full_block_counts_beside_a_ragged_one() -> None:
+    """Blocks 0 and 1 of the queries see nothing, the last is one row, the one before it two."""
+    schedule = family("flash2").build(AttentionShape(7, 3, 4, causal=True), br=2, bc=1)
+    assert check(schedule).peak_words == naive.Run(schedule).peak_words == 3 * 8 + 2 + 4
+
+
 def test_tiles_kept_from_one_iteration_to_the_next_all_count() -> None:
     schedule = trees.rows_kept(AttentionShape(1000, 1000, 8), br=10, bc=10)
     assert kept_axes(schedule) == {"key"}
@@ -138,7 +144,7 @@ def test_its_tiles_do_not_hold_whole_rows_but_of_one_column(case: strategies.Cas
 
 @given(strategies.shapes(), st.integers(1, 9), st.integers(1, 9))
 def test_releasing_keys_before_values_is_not_fused(shape: AttentionShape, br: int, bc: int) -> None:
-    for build in (trees.keys_then_values, trees.rows_kept):
+    for build in (trees.split_loads, trees.rows_kept):
         assert derived(build(shape, br, bc)) == {"whole_rows"}
 
 

@@ -138,10 +138,10 @@ def sliced_values(shape: AttentionShape, br: int, bc: int) -> Schedule:
     return Schedule("sliced_values", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
 
 
-keys_then_values = family(f"{EXAMPLES / 'keys_then_values.py'}:keys_then_values").build
+split_loads = family(f"{EXAMPLES / 'split_loads.py'}:split_loads").build
 
 OWN = {
-    "keys_then_values": keys_then_values,
+    "split_loads": split_loads,
     "rows_kept": rows_kept,
     "scores_twice": scores_twice,
     "sliced_values": sliced_values,
