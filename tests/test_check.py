@@ -1,5 +1,7 @@
 """Check: the peak from sampled blocks, capacity, derived properties, and trees that are wrong."""
 
+from dataclasses import replace
+
 import naive
 import numpy as np
 import pytest
@@ -29,6 +31,7 @@ from iosim.schedule import (
     problem,
     store,
 )
+from iosim.schedule.tree import nodes
 from iosim.shape import AttentionShape
 from iosim.tiles import full_tile_peak
 
@@ -68,8 +71,8 @@ def test_queries_that_see_nothing_do_not_hide_the_peak() -> None:
 
 
 def test_the_last_full_block_counts_beside_a_ragged_one() -> None:
-    """Blocks 0 and 1 of the queries see nothing, the last is one row, the one before it two."""
-    schedule = family("flash2").build(AttentionShape(7, 3, 4, causal=True), br=2, bc=1)
+    """Blocks 0, 1 and 2 of the queries see nothing, the last is one row, the one before it two."""
+    schedule = family("flash2").build(AttentionShape(9, 3, 4, causal=True), br=2, bc=1)
     assert check(schedule).peak_words == naive.Run(schedule).peak_words == 3 * 8 + 2 + 4
 
 
@@ -154,6 +157,17 @@ def test_forming_the_scores_twice_is_rematerialising(
 ) -> None:
     schedule = trees.scores_twice(shape, br, bc)
     assert derived(schedule) == {"fused", "whole_rows", "rematerialises"}
+    # The second pass in other tiles than the first.
+    finer = iter((False, True))
+    other = trees.edited(
+        schedule,
+        lambda node: (
+            replace(node, dim=node.dim.cut(2))
+            if isinstance(node, For) and node.dim.name == "key" and next(finer)
+            else node,
+        ),
+    )
+    assert derived(other) == {"fused", "whole_rows", "rematerialises"}
 
 
 def test_slices_of_v_and_o_are_not_fused_and_go_below_the_fused_bound() -> None:
@@ -170,6 +184,47 @@ def test_slices_of_v_and_o_are_not_fused_and_go_below_the_fused_bound() -> None:
     assert not bound.holds
     whole = trees.sliced_values(AttentionShape(256, 256, 1, value_dim=1), br=64, bc=64)
     assert check(whole).fused, "one column is all of V"
+
+
+def test_one_product_apart_is_enough_not_to_be_fused() -> None:
+    """The keys once as flash2 takes them and once as split_loads does."""
+    shape = AttentionShape(8, 8, 4)
+
+    def inner(schedule: Schedule) -> tuple[For, ...]:
+        return tuple(
+            node
+            for node, _ in nodes(schedule.body)
+            if isinstance(node, For) and node.dim.name == "key"
+        )
+
+    fused, split = (
+        build(shape, br=4, bc=4) for build in (family("flash2").build, trees.split_loads)
+    )
+    both = trees.edited(
+        fused,
+        lambda node: (
+            (node, *inner(split)) if isinstance(node, For) and node.dim.name == "key" else (node,)
+        ),
+    )
+    assert derived(fused) == {"fused", "whole_rows"}
+    assert derived(both) == {"whole_rows", "rematerialises"}
+
+
+def test_scores_that_never_leave_do_not_materialise() -> None:
+    """P passes through slow memory and S does not: the first product does not stand alone."""
+    p = problem(AttentionShape(8, 8, 4), 2)
+    probabilities = For(p.query, (
+        *load("load Q_i", p.Q), *new(p.S, p.P),
+        Compute("scores", (p.S,), (p.Q, p.K)), Compute("row_softmax", (p.P,), (p.S,)),
+        *store("write P_i", p.P), *free(p.Q, p.S, p.P),
+    ))  # fmt: skip
+    outputs = For(p.query, (
+        *load("load P_i", p.P), *new(p.O),
+        Compute("clear", (p.O,), ()), Compute("accumulate", (p.O,), (p.P, p.V, p.O)),
+        *store("write O_i", p.O), *free(p.P, p.O),
+    ))  # fmt: skip
+    body = (*load("K", p.K), probabilities, *free(p.K), *load("V", p.V), outputs, *free(p.V))
+    assert derived(Schedule("half", p.shape, p.per_head(body))) == {"whole_rows"}
 
 
 def test_queries_in_slices_of_their_width_are_not_fused() -> None:
@@ -283,6 +338,13 @@ WRONG = {
     "a store of what was never computed": (
         of(*new(P.O), *store("write O", P.O), *free(P.O)),
         "line 'write O': store of O, which was never computed",
+    ),
+    "a store of room that was made anew": (
+        of(
+            *(*new(P.O), Compute("clear", (P.O,), ()), *store("write O", P.O), *free(P.O)),
+            *(*new(P.O), *store("write O again", P.O), *free(P.O)),
+        ),
+        "line 'write O again': store of O, which was never computed",
     ),
     "a store to an input": (
         of(*load("load Q", P.Q), *store("write Q", P.Q), *free(P.Q)),
