@@ -102,7 +102,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Replay:
-    """What an execution moved, in words: loads, stores (adds among them), and its peak residency."""
+    """What an execution moved, in words (adds are stores), and its peak residency."""
 
     loads: int
     stores: int

@@ -7,7 +7,7 @@ queries and keys, and the ways to make room.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import NamedTuple, Protocol
 
 from iosim.errors import IosimError
@@ -105,7 +105,7 @@ def _retrace(
         at = best[at][1]
     path.reverse()
     raw, steps = game.start(), []
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in pairwise(path):
         paid = best[after][0] - best[before][0]
         raw, step = next(
             (following, step)
