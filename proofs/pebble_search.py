@@ -7,7 +7,7 @@ queries and keys, and the ways to make room.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import pairwise, permutations
+from itertools import chain, groupby, pairwise, permutations, product
 from typing import NamedTuple, Protocol
 
 from iosim.errors import IosimError
@@ -124,10 +124,10 @@ class Canonical:
         self.n_k = n_k
         self.bits = bits
         self.mask = (1 << bits) - 1
-        self.orders = [
-            (order, [self._permuted(code, order) for code in range(1 << n_k * bits)])
+        self.tables = {
+            order: [self._permuted(code, order) for code in range(1 << n_k * bits)]
             for order in permutations(range(n_k))
-        ]
+        }
         self.known: dict[State, State] = {}
 
     def _permuted(self, code: int, order: tuple[int, ...]) -> int:
@@ -149,13 +149,14 @@ class Canonical:
             (keys[j], sorted((r[0] >> self.bits * j & self.mask, *r[1:]) for r in rows))
             for j in range(self.n_k)
         ]
-        target = sorted(traits, reverse=True)
+        by_trait = sorted(range(self.n_k), key=traits.__getitem__)
+        alike = [list(group) for _, group in groupby(by_trait, key=traits.__getitem__)]
+        orders = product(*(permutations(group) for group in alike))
+        tables = (self.tables[tuple(chain.from_iterable(order))] for order in orders)
         least = min(
-            tuple(sorted((table[code], t, q, a) for code, t, q, a in rows))
-            for order, table in self.orders
-            if all(traits[j] == wanted for j, wanted in zip(order, target, strict=True))
+            tuple(sorted([(table[code], t, q, a) for code, t, q, a in rows])) for table in tables
         )
-        return least, tuple(trait[0] for trait in target)
+        return least, tuple([keys[j] for j in by_trait])
 
 
 def evictions(

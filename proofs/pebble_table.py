@@ -9,6 +9,7 @@ from iosim.proofs.pebble_moves import Game, Instance
 from iosim.proofs.pebble_schedules import CountedSchedule, best_schedule
 
 from iosim.bounds import Bound, lower_bounds
+from iosim.errors import IosimError
 from iosim.reading.check import check
 from iosim.schedule.registry import family
 from iosim.shape import AttentionShape
@@ -191,6 +192,19 @@ def _instance_columns() -> dict[str, Callable[[Comparison | UnfusedComparison], 
         "d": lambda row: row.instance.shape.head_dim,
         "M": lambda row: row.instance.words,
     }
+
+
+def with_table(page: str, name: str, lines: Sequence[str]) -> str:
+    """Return the text of a page with the lines of a table put between its markers.
+
+    The markers are comments: table NAME, end of table NAME. Raises IosimError without them.
+    """
+    begin, end = f"<!-- table {name} -->", f"<!-- end of table {name} -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise IosimError(f"the page has no place for table {name!r}; put {begin} and {end} on it")
+    return "\n".join([before + begin, "", *lines, "", end + after])
 
 
 def _size(shape: AttentionShape) -> str:
