@@ -95,9 +95,14 @@ class Move:
     target: Word | Pair
 
     def __str__(self) -> str:
-        """Return the move as text: load k1,0."""
-        name, *rest = (str(part) for part in self.target)
-        return f"{self.kind} {name}{',' if name.isdigit() else ''}{','.join(rest)}"
+        """Return the move as text: load k1,0 or proc 0,1."""
+        return f"{self.kind} {_name(self.target)}"
+
+
+def _name(target: Word | Pair) -> str:
+    """Return a word as k1,0 and a pair as 1,0."""
+    *kind, i, j = target
+    return f"{''.join(map(str, kind))}{i},{j}"
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,7 @@ class _Board:
             needs.append(score)
         for word in needs:
             if word not in self.fast:
-                raise ScheduleError(f"{where}: {word} is not in fast memory")
+                raise ScheduleError(f"{where}: {_name(word)} is not in fast memory")
         if kind == "score":
             self.fast[score] = frozenset({j})
             return

@@ -225,6 +225,22 @@ def test_what_the_rules_do_not_allow_is_refused(moves: list[Move], complaint: st
         replay(instance(1, 1, 4), moves)
 
 
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [("proc", row) for row in "qkva"]
+    + [("score", row) for row in "qks"]
+    + [("absorb", row) for row in "vas"],
+)
+def test_a_computation_without_one_of_its_operands_is_refused(kind: str, missing: str) -> None:
+    made = {row: Move("new" if row in "as" else "load", (row, 0, 0)) for row in "qkvas"}
+    moves = list(made.values())
+    if kind == "absorb":
+        moves.append(Move("score", (0, 0)))
+    moves.append(Move("drop", (missing, 0, 0)))
+    with pytest.raises(ScheduleError, match=f"{missing}0,0 is not in fast memory"):
+        replay(instance(1, 1, 5, game="either"), [*moves, Move(kind, (0, 0))])
+
+
 def test_a_score_that_was_never_formed_is_refused() -> None:
     moves = [*ONE[2:], Move("new", ("s", 0, 0)), Move("absorb", (0, 0))]
     with pytest.raises(ScheduleError, match="never formed"):
@@ -273,6 +289,12 @@ def test_best_schedules_by_their_formulas(n_q: int, n_k: int, d: int, more: int)
 
 def test_where_no_tile_fits_there_is_no_schedule() -> None:
     assert best_schedule("flash2", instance(2, 2, 3)) is None
+
+
+def test_a_counted_score_takes_one_word_from_the_fused_game() -> None:
+    row = tables.compare_unfused(AttentionShape(2, 2, 2), 9)
+    assert (row.fused, row.fused_counted, row.unfused, row.saved) == (19, 20, 16, 3)
+    assert tables.compare_unfused(AttentionShape(2, 2, 2), 8).fused_counted is None
 
 
 # An unfused schedule can be better: both optima have witnesses, and the fused one is exact.
