@@ -65,7 +65,10 @@ def _short(result: "Result") -> dict[str, object]:
         "claim": claim.title,
         "published": "; ".join(str(each) for each in claim.published),
         "recomputed": "; ".join(
-            each.shown(reading.numbers[each.quantity], reading.sizes) for each in claim.published
+            dict.fromkeys(
+                each.shown(reading.numbers[each.quantity], reading.sizes)
+                for each in claim.published
+            )
         ),
         "verdict": result.verdict,
     }

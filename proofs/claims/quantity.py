@@ -105,7 +105,7 @@ class Published:
         """Return whether a recomputed number bears out what is printed.
 
         Equality is to half a unit of the last digit printed. Bounds allow nothing. An order of
-        magnitude is within a factor of the square root of ten.
+        magnitude is within a factor of ten.
 
         >>> Published("traffic", "40.3", "GB").agrees(Number(40_265_318_400, "bytes"))
         True
@@ -118,23 +118,32 @@ class Published:
         if self.relation == "at most":
             return found <= printed
         if self.relation == "order of":
-            return found > 0 and abs(math.log10(found / printed)) < 0.5
+            return found > 0 and abs(math.log10(found / printed)) < 1
         return abs(found - printed) <= self.tolerance
 
     def __str__(self) -> str:
-        """Return the number as a table shows it: '<= 64 words'."""
+        """Return the number as a table shows it: '<= 64 words', or 'N^2' for an exponent."""
         sign = {"equals": "", "at least": ">= ", "at most": "<= ", "order of": "about "}
-        value = format_count(int(self.value)) if self.value.isdigit() else self.value
-        return f"{sign[self.relation]}{value} {self.unit}"
+        printed = Fraction(self.value)
+        whole = printed.denominator == 1 and abs(printed) < 10**8
+        value = format_count(int(printed)) if whole else self.value
+        return sign[self.relation] + self._with_unit(value, self.unit)
 
     def shown(self, number: Number, sizes: Mapping[str, int] | None = None) -> str:
         """Return a recomputed number in the unit printed, with a digit more than is printed."""
         found = self.in_unit(number, sizes)
         unit = BINARY[self.unit] if sizes and self.unit in sizes else self.unit
-        if found.denominator == 1 and abs(found) < 10**9:
-            return f"{format_count(int(found))} {unit}"
-        digits = max(len(Decimal(self.value).as_tuple().digits) + 1, 3)
-        return f"{float(found):.{digits}g} {unit}"
+        if self.unit == "exponent":
+            text = f"{float(found):.2f}"
+        elif found.denominator == 1 and abs(found) < 10**8:
+            text = format_count(int(found))
+        else:
+            digits = max(len(Decimal(self.value).as_tuple().digits) + 1, 3)
+            text = f"{float(found):.{digits}g}".replace("e-0", "e-").replace("e+0", "e")
+        return self._with_unit(text, unit)
+
+    def _with_unit(self, text: str, unit: str) -> str:
+        return f"{self.quantity}^{text}" if unit == "exponent" else f"{text} {unit}"
 
 
 BINARY = MappingProxyType({"KB": "KiB", "MB": "MiB", "GB": "GiB"})

@@ -1,9 +1,10 @@
 """Claims about what fits in fast memory."""
 
-from iosim.machine import machine
 from iosim.proofs.claims.common import at, octets, square, words
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recomputation
+
+from iosim.machine import machine
 from iosim.reading.check import check
 from iosim.schedule import family
 from iosim.tiles import choose_tiles
@@ -18,9 +19,7 @@ def tile_bytes(br: int, bc: int, d: int, dtype: str) -> Recomputed:
     held = check(family("flash1").build(shape, br=br, bc=bc)).peak_words
     three = (br * d + bc * d + br * bc) * shape.item_bytes
     return Recomputed(
-        readings=(
-            Reading("peak residency of flash1", {"held": octets(held * shape.item_bytes)}),
-        ),
+        readings=(Reading("peak residency of flash1", {"held": octets(held * shape.item_bytes)}),),
         facts={
             "held": held * shape.item_bytes,
             "held_kib": held * shape.item_bytes / 1024,
@@ -95,23 +94,16 @@ def share_of_memory(n: int, d: int, sram_words: int) -> Recomputed:
     shape = square(n, d)
     best = at("flash2", shape, sram_words)
     share = Number(100 * best.traffic.peak_words / sram_words, "% of M")
-    less = [
-        at("flash2", shape, sram_words * part // 100).traffic.total_words for part in (70, 90)
-    ]
+    less = [at("flash2", shape, sram_words * part // 100).traffic.total_words for part in (70, 90)]
     full = best.traffic.total_words
     return Recomputed(
-        readings=(
-            Reading("share of M that the tile of least traffic holds", {
-                "at least": share,
-                "at most": share,
-            }),
-        ),
+        readings=(Reading("share of M that the tile of least traffic holds", {"share": share}),),
         facts={
             "share": float(share.value),
             "at_70": 100 * (less[0] / full - 1),
             "at_90": 100 * (less[1] / full - 1),
         },
-    )  # fmt: skip
+    )
 
 
 @recomputation
@@ -125,7 +117,10 @@ def memory_of_a_block(device: str, sram_bytes: int, d: int) -> Recomputed:
     return Recomputed(
         readings=(
             Reading(
-                "shared memory of one multiprocessor", {"size": octets(found.shared_bytes_per_sm)}
+                "shared memory of one multiprocessor",
+                {"size": octets(found.shared_bytes_per_sm)},
+                assumed=True,
+                sizes={"KB": 1024},
             ),
         ),
         facts={

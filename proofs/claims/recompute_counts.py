@@ -1,10 +1,11 @@
 """Claims about how many words or bytes are moved or held, at one shape."""
 
-from iosim.bounds import compulsory_words
-from iosim.machine import machine
 from iosim.proofs.claims.common import at, exponent, listing, matmul_flops, octets, square, words
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
+
+from iosim.bounds import compulsory_words
+from iosim.machine import machine
 from iosim.reading.count import count
 from iosim.report import simulate
 from iosim.schedule import family
@@ -49,7 +50,7 @@ def score_matrices(
     Each of its four moves is that of one N x N matrix: S written and read, P written and read.
     With `binary`, a second reading takes MB and GB to be powers of 1024.
     """
-    numbers = {}
+    numbers, facts = {}, {}
     for n in lengths:
         traffic = simulate(family("standard"), square(n, 64, dtype, heads=heads)).traffic
         each = [
@@ -59,11 +60,12 @@ def score_matrices(
         ]
         numbers[f"one matrix, N = {n}"] = octets(each[0])
         numbers[f"{moves} moves, N = {n}"] = octets(sum(each[:moves]))
+        facts[f"at_{n}"] = sum(each[:moves]) / 1e6
     readings = [Reading("MB and GB are powers of 1000", numbers)]
     if binary:
         sizes = {"KB": 1024, "MB": 1024**2, "GB": 1024**3}
         readings.append(Reading("MB and GB are powers of 1024", numbers, True, sizes))
-    return Recomputed(tuple(readings), {"bytes": [each.value for each in numbers.values()]})
+    return Recomputed(tuple(readings), facts)
 
 
 @recomputation
@@ -132,7 +134,9 @@ def memory_and_flops(n: int, d: int, br: int, bc: int) -> Recomputed:
         schedule = family("flash1").build(square(length, d), br=br, bc=bc)
         rows = {"l": length, "m": length}
         traffic = count(schedule)
-        extra.append(sum(rows[name] for name in traffic.tensors if name not in ("Q", "K", "V", "O")))
+        extra.append(
+            sum(rows[name] for name in traffic.tensors if name not in ("Q", "K", "V", "O"))
+        )
         flops.append(traffic.flops)
     wide = count(family("flash1").build(square(n, 2 * d), br=br, bc=bc)).flops
     return Recomputed(
@@ -140,9 +144,9 @@ def memory_and_flops(n: int, d: int, br: int, bc: int) -> Recomputed:
             Reading(
                 "l and m in slow memory; all FLOPs counted",
                 {
-                    "memory in N": exponent(*extra),
-                    "FLOPs in N": exponent(*flops),
-                    "FLOPs in d": exponent(flops[0], wide),
+                    "memory N": exponent(*extra),
+                    "FLOPs N": exponent(*flops),
+                    "FLOPs d": exponent(flops[0], wide),
                 },
             ),
         ),

@@ -7,6 +7,7 @@ FA1 (arXiv 2205.14135), Algorithms 3 and 4, counted by hand line by line.
 from iosim.proofs.claims.common import listing, matmul_flops, octets, square, times
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
+
 from iosim.reading.check import check
 from iosim.reading.count import count
 from iosim.reading.formula import formula
@@ -57,9 +58,7 @@ def figure_2_bytes(
     shape = square(n, d, dtype)
     of_heads = heads * batch
     words = sram_bytes // shape.item_bytes
-    standard = (
-        listing(shape).traffic.total_bytes + standard_backward_bytes(shape)
-    ) * of_heads
+    standard = (listing(shape).traffic.total_bytes + standard_backward_bytes(shape)) * of_heads
     scores = n * n * shape.item_bytes
     mask = 2 * scores * of_heads
     dropout = 2 * (2 * scores + n * n) * of_heads

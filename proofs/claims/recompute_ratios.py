@@ -10,9 +10,7 @@ def growth_with_d(n: int, d: int, sram_words: int) -> Recomputed:
     one, two = (moved("flash1", square(n, each), sram_words, "paper") for each in (d, 2 * d))
     best = exponent(*(moved("flash2", square(n, each), sram_words) for each in (d, 2 * d)))
     return Recomputed(
-        readings=(
-            Reading("words of flash1 as printed, d doubled", {"in d": exponent(one, two)}),
-        ),
+        readings=(Reading("words of flash1 as printed, d doubled", {"d": exponent(one, two)}),),
         facts={"best": best.value},
     )
 
@@ -31,9 +29,9 @@ def growth_of_intensity(n: int, d: int, sram_words: int) -> Recomputed:
             Reading(
                 "FLOPs over bytes of flash2",
                 {
-                    "in N": exponent(here, intensity(2 * n, d, sram_words)),
-                    "in M": exponent(here, intensity(n, d, 2 * sram_words)),
-                    "in d": exponent(here, intensity(n, 2 * d, sram_words)),
+                    "N": exponent(here, intensity(2 * n, d, sram_words)),
+                    "M": exponent(here, intensity(n, d, 2 * sram_words)),
+                    "d": exponent(here, intensity(n, 2 * d, sram_words)),
                 },
             ),
         ),

@@ -1,8 +1,9 @@
 """Claims that theorems make: growth, ranges of validity, optimality."""
 
-from iosim.bounds import compulsory_words, lower_bounds, two_matmuls
 from iosim.proofs.claims.common import at, exponent, moved, square, times, words
 from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recomputation
+
+from iosim.bounds import compulsory_words, lower_bounds, two_matmuls
 from iosim.reading.check import check
 from iosim.schedule import family
 
@@ -26,9 +27,9 @@ def growth_of_flash1(n: int, d: int, sram_words: int) -> Recomputed:
             Reading(
                 "words of flash1 with the printed tiles",
                 {
-                    "in N": exponent(counts["here"], counts["n"]),
-                    "in d": exponent(counts["d"], counts["here"]),
-                    "in M": exponent(counts["here"], counts["M"]),
+                    "N": exponent(counts["here"], counts["n"]),
+                    "d": exponent(counts["d"], counts["here"]),
+                    "M": exponent(counts["here"], counts["M"]),
                 },
             ),
         ),
@@ -56,7 +57,7 @@ def growth_of_standard(n: int, d: int, sram_words: int) -> Recomputed:
         readings=(
             Reading(
                 "two matmuls at M, at least, over N d + N^2",
-                {"in d": exponent(over(d), over(2 * d))},
+                {"d": exponent(over(d), over(2 * d))},
             ),
         ),
         facts={
@@ -84,23 +85,27 @@ def proposition_3(lengths: list[int], d: int) -> Recomputed:
 
 @recomputation
 def least_at_small_memory(n: int, d: int, sram_words: int) -> Recomputed:
-    """Counts standard_tiled with its best tiles at M = d over N^2 d^2 / M; check says it fits.
+    """Counts standard_tiled, best tiles, at M = d over N^2 d^2 / M, and how that grows with d.
 
-    The same is counted at the M given, beside both flash schedules.
+    Check says that it fits. The words at the M given stand beside those of both flash schedules.
     """
     shape = square(n, d)
     smallest = at("standard_tiled", shape, d)
-    unit = n * n * d * d / d
+    long, wide = 2**20, (16 * d, 32 * d)
+    ratios = [moved("standard_tiled", square(long, w), w) / (long * long * w) for w in wide]
     tiled = moved("standard_tiled", shape, sram_words)
     return Recomputed(
         readings=(
             Reading(
                 f"standard_tiled over N^2 d^2 / M at M = {d} words",
-                {"ratio": times(smallest.traffic.total_words / unit)},
+                {
+                    "ratio": times(smallest.traffic.total_words / (n * n * d)),
+                    "d": exponent(*ratios),
+                },
             ),
         ),
         facts={
-            "smallest": smallest.traffic.total_words / unit,
+            "smallest": smallest.traffic.total_words / (n * n * d),
             "tiled": tiled,
             "flash1": moved("flash1", shape, sram_words),
             "flash2": moved("flash2", shape, sram_words),
@@ -113,7 +118,7 @@ def least_at_small_memory(n: int, d: int, sram_words: int) -> Recomputed:
 
 @recomputation
 def crossover(n: int, d: int) -> Recomputed:
-    """Bisects for the M at which flash2 and standard_tiled, best tiles each, move alike; at d, 2d."""
+    """Bisects for the M at which flash2 and standard_tiled, best tiles, move alike; at d and 2d."""
 
     def equal(width: int) -> int:
         shape = square(n, width)
@@ -128,9 +133,7 @@ def crossover(n: int, d: int) -> Recomputed:
 
     one, two = equal(d), equal(2 * d)
     return Recomputed(
-        readings=(
-            Reading("M at which both move alike, d doubled", {"in d": exponent(one, two)}),
-        ),
+        readings=(Reading("M at which both move alike, d doubled", {"d": exponent(one, two)}),),
         facts={"share": two / (2 * d) ** 2, "at": two, "wide": 2 * d},
     )
 
