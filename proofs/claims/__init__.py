@@ -1,6 +1,7 @@
 """Published claims about attention's IO, each recomputed and judged."""
 
-from iosim.proofs.claims.ledger import Claim, Result, choose, load, read_ledger, run, to_dict
+from iosim.proofs.claims import show
+from iosim.proofs.claims.ledger import Claim, Result, choose, document, load, read_ledger, run
 from iosim.proofs.claims.quantity import Number, Published
 
 __all__ = [
@@ -9,8 +10,9 @@ __all__ = [
     "Published",
     "Result",
     "choose",
+    "document",
     "load",
     "read_ledger",
     "run",
-    "to_dict",
+    "show",
 ]

@@ -12,9 +12,11 @@ from iosim.schedule.tree import Compute, nodes
 from iosim.shape import AttentionShape
 
 
-def square(n: int, d: int, dtype: str = "float16", **others: int) -> AttentionShape:
+def square(
+    n: int, d: int, dtype: str = "float16", *, heads: int = 1, causal: bool = False
+) -> AttentionShape:
     """Return the shape of n queries and n keys of d words."""
-    return AttentionShape(n_q=n, n_k=n, head_dim=d, dtype=dtype, **others)
+    return AttentionShape(n, n, d, heads=heads, dtype=dtype, causal=causal)
 
 
 def at(name: str, shape: AttentionShape, words: int, rule: str = "best") -> Simulation:

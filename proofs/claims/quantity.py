@@ -121,29 +121,26 @@ class Published:
             return found > 0 and abs(math.log10(found / printed)) < 1
         return abs(found - printed) <= self.tolerance
 
-    def __str__(self) -> str:
-        """Return the number as a table shows it: '<= 64 words', or 'N^2' for an exponent."""
+    def printed(self) -> tuple[str, str]:
+        """Return the number as a table shows it, and its unit: ('<= 64', 'words'), ('N^2', '')."""
         sign = {"equals": "", "at least": ">= ", "at most": "<= ", "order of": "about "}
         printed = Fraction(self.value)
         whole = printed.denominator == 1 and abs(printed) < 10**8
-        value = format_count(int(printed)) if whole else self.value
-        return sign[self.relation] + self._with_unit(value, self.unit)
-
-    def shown(self, number: Number, sizes: Mapping[str, int] | None = None) -> str:
-        """Return a recomputed number in the unit printed, with a digit more than is printed."""
-        found = self.in_unit(number, sizes)
-        unit = BINARY[self.unit] if sizes and self.unit in sizes else self.unit
+        text = format_count(int(printed)) if whole else self.value
         if self.unit == "exponent":
-            text = f"{float(found):.2f}"
-        elif found.denominator == 1 and abs(found) < 10**8:
-            text = format_count(int(found))
-        else:
-            digits = max(len(Decimal(self.value).as_tuple().digits) + 1, 3)
-            text = f"{float(found):.{digits}g}".replace("e-0", "e-").replace("e+0", "e")
-        return self._with_unit(text, unit)
+            return f"{sign[self.relation]}{self.quantity}^{text}", ""
+        return sign[self.relation] + text, self.unit
 
-    def _with_unit(self, text: str, unit: str) -> str:
-        return f"{self.quantity}^{text}" if unit == "exponent" else f"{text} {unit}"
+    def shown(self, number: Number, sizes: Mapping[str, int] | None = None) -> tuple[str, str]:
+        """Return a recomputed number, with a digit more than is printed, and its unit."""
+        found = self.in_unit(number, sizes)
+        if self.unit == "exponent":
+            return f"{self.quantity}^{float(found):.2f}", ""
+        unit = BINARY[self.unit] if sizes and self.unit in sizes else self.unit
+        if found.denominator == 1 and abs(found) < 10**8:
+            return format_count(int(found)), unit
+        digits = max(len(Decimal(self.value).as_tuple().digits) + 1, 3)
+        return f"{float(found):.{digits}g}".replace("e-0", "e-").replace("e+0", "e"), unit
 
 
 BINARY = MappingProxyType({"KB": "KiB", "MB": "MiB", "GB": "GiB"})
