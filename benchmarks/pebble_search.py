@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from iosim.output import write_text
 from iosim.proofs import pebble_table as tables
 from iosim.proofs.pebble import solve
 from iosim.proofs.pebble_moves import Instance
-
-from iosim.output import write_text
 from iosim.shape import AttentionShape
 
 

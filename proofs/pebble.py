@@ -6,12 +6,11 @@ which `replay` checks by the rules of the game, knowing nothing of the search.
 
 from dataclasses import dataclass
 
+from iosim.errors import IosimError
 from iosim.proofs.pebble_fused import FusedPositions
 from iosim.proofs.pebble_moves import Instance, Move, Pair, Word
 from iosim.proofs.pebble_search import Positions, Step, shortest
 from iosim.proofs.pebble_unfused import UnfusedPositions
-
-from iosim.errors import IosimError
 
 # Rows a computation needs whole, and whether it needs a word for its score.
 OPERANDS = {"proc": ("qkva", False), "score": ("qk", True), "absorb": ("va", True)}

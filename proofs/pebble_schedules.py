@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from iosim.proofs.pebble_moves import Instance, Move, Word
-
 from iosim.reading.count import count
 from iosim.reading.walk import Position, walk
 from iosim.schedule.operations import find_operation
@@ -84,7 +83,7 @@ def schedule_moves(schedule: Schedule, instance: Instance) -> Iterator[Move]:
                 word: Word
                 for word in instance.row(row, index):
                     yield Move(KINDS[node.kind], word)
-        elif find_operation(node.operation).role == "accumulate":
+        elif find_operation(node).role == "accumulate":
             for i in _rows(position, "query"):
                 for j in _rows(position, "key"):
                     if (i, j) in visible:

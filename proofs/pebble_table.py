@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from iosim.bounds import Bound, lower_bounds
+from iosim.errors import IosimError
 from iosim.proofs.pebble import solve
 from iosim.proofs.pebble_moves import Game, Instance
 from iosim.proofs.pebble_schedules import CountedSchedule, best_schedule
-
-from iosim.bounds import Bound, lower_bounds
-from iosim.errors import IosimError
 from iosim.reading.check import check
 from iosim.schedule.registry import family
 from iosim.shape import AttentionShape

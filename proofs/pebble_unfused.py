@@ -6,10 +6,9 @@ d = d_v = 1 that is no restriction. The reductions are those of the fused game.
 
 from collections.abc import Iterator
 
+from iosim.errors import IosimError
 from iosim.proofs.pebble_moves import Instance
 from iosim.proofs.pebble_search import Canonical, Label, Row, State, Step, evictions, used_words
-
-from iosim.errors import IosimError
 
 # Two bits a pair: no score yet, a score in fast memory, one in slow memory, absorbed.
 NONE, FAST, SLOW, ABSORBED = 0, 1, 2, 3

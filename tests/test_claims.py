@@ -16,15 +16,15 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
+
+from iosim.cli import main
+from iosim.errors import IosimError
 from iosim.proofs import claims as package
 from iosim.proofs.claims import common, quantity, registry
 from iosim.proofs.claims import ledger as rules
 from iosim.proofs.claims.ledger import ASSUMED, OUT_OF_RANGE, REFUTED, REPRODUCED
 from iosim.proofs.claims.quantity import RELATIONS, UNITS, Number, Published
 from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recomputations
-
-from iosim.cli import main
-from iosim.errors import IosimError
 
 LEDGER = package.read_ledger()
 IDS = [claim.id for claim in LEDGER]

@@ -9,13 +9,13 @@ import naive_pebble
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from iosim.errors import CapacityError, IosimError, ScheduleError
 from iosim.proofs import pebble_table as tables
 from iosim.proofs.pebble import solve
 from iosim.proofs.pebble_moves import GAMES, Game, Instance, Move, replay
 from iosim.proofs.pebble_schedules import best_schedule, schedule_moves, without_statistics
 from iosim.proofs.pebble_search import Canonical, evictions
-
-from iosim.errors import CapacityError, IosimError, ScheduleError
 from iosim.reading.count import count
 from iosim.schedule import family
 from iosim.shape import AttentionShape

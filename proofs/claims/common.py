@@ -3,7 +3,6 @@
 from math import log2, prod
 
 from iosim.proofs.claims.quantity import Number
-
 from iosim.reading.extent import factors, union
 from iosim.report import Simulation, simulate
 from iosim.schedule import Schedule, family

@@ -14,11 +14,10 @@ from importlib import resources
 from inspect import getdoc
 from typing import Any
 
-from iosim.proofs.claims.quantity import Published
-from iosim.proofs.claims.registry import Reading, Recomputed, recomputations
-
 from iosim.errors import IosimError
 from iosim.output import SCHEMA
+from iosim.proofs.claims.quantity import Published
+from iosim.proofs.claims.registry import Reading, Recomputed, recomputations
 from iosim.units import format_count, unknown
 
 REPRODUCED = "reproduced"

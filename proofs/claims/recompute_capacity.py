@@ -1,10 +1,9 @@
 """Claims about what fits in fast memory."""
 
+from iosim.machine import machine
 from iosim.proofs.claims.common import at, octets, square, words
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recomputation
-
-from iosim.machine import machine
 from iosim.reading.check import check
 from iosim.schedule import family
 from iosim.tiles import choose_tiles

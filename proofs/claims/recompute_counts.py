@@ -1,11 +1,10 @@
 """Claims about how many words or bytes are moved or held, at one shape."""
 
+from iosim.bounds import compulsory_words
+from iosim.machine import machine
 from iosim.proofs.claims.common import at, exponent, listing, matmul_flops, octets, square, words
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
-
-from iosim.bounds import compulsory_words
-from iosim.machine import machine
 from iosim.reading.count import count
 from iosim.report import simulate
 from iosim.schedule import family

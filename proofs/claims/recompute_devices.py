@@ -1,11 +1,10 @@
 """Claims about devices: rates, ridges, and what counts say about time."""
 
+from iosim.bounds import compulsory_words
+from iosim.machine import machine
 from iosim.proofs.claims.common import at, listing, moved, square, times
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recomputation
-
-from iosim.bounds import compulsory_words
-from iosim.machine import machine
 
 
 @recomputation

@@ -7,7 +7,6 @@ FA1 (arXiv 2205.14135), Algorithms 3 and 4, counted by hand line by line.
 from iosim.proofs.claims.common import listing, matmul_flops, octets, square, times
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
-
 from iosim.reading.check import check
 from iosim.reading.count import count
 from iosim.reading.formula import formula

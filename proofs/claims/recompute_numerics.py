@@ -1,10 +1,10 @@
 """Claims about rounding errors."""
 
 import numpy as np
+
 from iosim.proofs.claims.common import square
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
-
 from iosim.reading.execute import execute
 from iosim.reference import attention
 from iosim.schedule import family

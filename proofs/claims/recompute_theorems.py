@@ -1,9 +1,8 @@
 """Claims that theorems make: growth, ranges of validity, optimality."""
 
+from iosim.bounds import compulsory_words, lower_bounds, two_matmuls
 from iosim.proofs.claims.common import at, exponent, moved, square, times, words
 from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recomputation
-
-from iosim.bounds import compulsory_words, lower_bounds, two_matmuls
 from iosim.reading.check import check
 from iosim.schedule import family
 
