@@ -2,7 +2,7 @@
 
 
 class IosimError(ValueError):
-    """A value that cannot be used: one sentence with the option, the value and what would be right."""
+    """A value that cannot be used: one sentence with the option, the value and what is right."""
 
 
 class ScheduleError(IosimError):

@@ -1,1 +1,120 @@
-"""The command line: one thin file per command."""
+"""The command line: a group whose commands are imported only when they are run."""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from iosim import __version__, units
+from iosim.errors import IosimError
+
+EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE, as shells have it
+
+
+class LazyCommand(NamedTuple):
+    """A command that is not imported yet: where it is, and its line in ``iosim --help``."""
+
+    target: str
+    help: str
+
+
+COMMANDS: Mapping[str, LazyCommand] = {
+    "simulate": LazyCommand(
+        "iosim.cli.simulate:simulate", "Count the traffic of schedules, with the bound and the gap."
+    ),
+    "verify": LazyCommand(
+        "iosim.cli.verify:verify", "Check the theorem and the exactness of attention over a grid."
+    ),
+    "explain": LazyCommand(
+        "iosim.cli.explain:explain", "Print a schedule's listing with the traffic of each line."
+    ),
+    "bound": LazyCommand(
+        "iosim.cli.bound:bound", "Give lower bounds, with their regime and range."
+    ),
+    "tiles": LazyCommand("iosim.cli.tiles:tiles", "Find tile sizes that fit in a memory."),
+    "plot": LazyCommand("iosim.cli.plot:plot", "Draw traffic against length, memory or tile size."),
+    "fuzz": LazyCommand("iosim.cli.fuzz:fuzz", "Fuzz the merges of online softmax."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is run, and turns errors into exit codes."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **kwargs: Any) -> None:
+        """Take click's arguments and the commands by name."""
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which they were listed."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command, or return None for one that is not listed."""
+        if cmd_name not in self.lazy:
+            return None
+        module, _, attribute = self.lazy[cmd_name].target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for one that is not listed, say which is closest."""
+        name = args[0]
+        if name not in self.lazy and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(units.unknown("command", name, self.lazy))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from their stored lines, importing none."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in self.lazy.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its errors become one sentence and an exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # so that a closed pipe shows here and not while Python ends
+            return result
+        except IosimError as error:
+            raise _WrongUse(str(error)) from error
+        except KeyboardInterrupt:
+            raise _Interrupted("interrupted") from None
+        except BrokenPipeError:
+            _silence_stdout()
+            ctx.exit(EXIT_PIPE_CLOSED)
+
+
+class _WrongUse(click.ClickException):
+    exit_code = 2
+
+
+class _Interrupted(click.ClickException):
+    exit_code = 130  # 128 + SIGINT
+
+
+def _silence_stdout() -> None:
+    """Let what is still buffered go nowhere: the reader of the pipe has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+@click.command(
+    cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Count, bound and verify the memory traffic of attention schedules.
+
+    Lengths and counts are plain numbers or 8k (8192); memories are 25600w (words), 100KiB or
+    192KB (bytes). Exit code 0: fine; 1: a verification failed; 2: wrong use; 130: interrupted.
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

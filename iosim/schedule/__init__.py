@@ -1,1 +1,43 @@
-"""A schedule as data: axes, tensors, loops, moves and tile computations."""
+"""A schedule as data: axes, tensors, loops, moves and tile computations.
+
+What a schedule of one's own needs is importable from here.
+"""
+
+from iosim.schedule.attention import Problem, problem
+from iosim.schedule.registry import Family, families, family, schedule
+from iosim.schedule.relation import Causal, Relation
+from iosim.schedule.tree import (
+    Compute,
+    Dim,
+    For,
+    Move,
+    Remark,
+    Schedule,
+    Tensor,
+    free,
+    load,
+    new,
+    store,
+)
+
+__all__ = [
+    "Causal",
+    "Compute",
+    "Dim",
+    "Family",
+    "For",
+    "Move",
+    "Problem",
+    "Relation",
+    "Remark",
+    "Schedule",
+    "Tensor",
+    "families",
+    "family",
+    "free",
+    "load",
+    "new",
+    "problem",
+    "schedule",
+    "store",
+]

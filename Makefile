@@ -1,0 +1,58 @@
+# `make verify` and `make test` need nothing but Python 3.11 or later as python3; each target
+# installs what it needs into .venv once and again when the packaging files change.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PACKAGING := setup.cfg pyproject.toml
+
+.PHONY: verify test lint types docs doctest bench clean
+
+verify: .venv/iosim.stamp
+	$(BIN)/iosim verify
+
+test: .venv/test.stamp
+	$(BIN)/pytest
+
+lint: .venv/lint.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/lint.stamp
+	$(BIN)/mypy
+
+docs: .venv/docs.stamp
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+# The examples in docstrings and in the pages.
+doctest: .venv/test.stamp
+	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' iosim docs README.md
+
+bench: .venv/bench.stamp
+	$(BIN)/pytest benchmarks
+
+clean:
+	rm -rf .venv build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	    .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip knows --group from 25.1 on; the pip that a new environment starts with may be older.
+.venv/pip.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "iosim needs Python 3.11 or later, and $(PYTHON) is older or missing;" \
+	        "say which to use: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) --upgrade 'pip>=25.1'
+	touch $@
+
+# The note silenced here says that a folder named iosim may go before an installed one.
+.venv/iosim.stamp: .venv/pip.stamp $(PACKAGING)
+	PYTHONWARNINGS='ignore:Editable installation' $(PIP) --editable .
+	touch $@
+
+.venv/%.stamp: .venv/iosim.stamp $(PACKAGING)
+	$(PIP) --group $*
+	touch $@
+
+# Benchmarks are run by pytest.
+.venv/bench.stamp: .venv/test.stamp

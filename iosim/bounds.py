@@ -1,0 +1,191 @@
+"""Lower bounds on the words between slow and fast memory, each with its range of validity.
+
+A bound is claimed only for schedules that meet its hypotheses; `Checked` (from `check`) says what a
+schedule is. All counts are words, over batch and heads, as exact ints, rounded so that they stay
+lower bounds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isqrt
+
+from iosim.reading.check import Checked
+from iosim.schedule.relation import Causal
+from iosim.schedule.tree import Dim
+from iosim.shape import AttentionShape
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A lower bound in words: its value, whether it holds here, and why or why not.
+
+    `leading` is its leading term as a formula, `source` where it comes from.
+    """
+
+    name: str
+    words: int
+    holds: bool
+    reason: str
+    leading: str
+    source: str
+
+
+BOUNDS: dict[str, Callable[[AttentionShape, int, Checked | None], Bound]] = {}
+
+
+def bound(
+    function: Callable[[AttentionShape, int, Checked | None], Bound],
+) -> Callable[[AttentionShape, int, Checked | None], Bound]:
+    """Register a lower bound `f(shape, M in words, what check found or None)` by its name."""
+    BOUNDS[function.__name__] = function
+    return function
+
+
+def visible_pairs(shape: AttentionShape) -> int:
+    """Return how many pairs (query, key) of one head the mask lets meet, exactly.
+
+    >>> visible_pairs(AttentionShape(4, 4, 64, causal=True))
+    10
+    """
+    if not shape.causal:
+        return shape.n_q * shape.n_k
+    query, key = Dim("query", shape.n_q, 1), Dim("key", shape.n_k, 1)
+    return Causal(shape.causal_offset).sums(query, key).pairs
+
+
+def compulsory_words(shape: AttentionShape) -> tuple[int, int]:
+    """Return the words that must be read and written whatever the schedule and the memory.
+
+    Read once: the rows of Q that see a key and the rows of K and V that are seen; written once:
+    all of O.
+
+    >>> compulsory_words(AttentionShape(1024, 1024, 64))
+    (196608, 65536)
+    """
+    queries, keys = shape.n_q, shape.n_k
+    if shape.causal:
+        queries, keys = Causal(shape.causal_offset).seen(shape.n_q, shape.n_k)
+    width = shape.head_dim + shape.value_dim
+    read = shape.heads * queries * shape.head_dim + shape.kv_heads * keys * width
+    return shape.batch * read, shape.batch * shape.heads * shape.n_q * shape.value_dim
+
+
+def regime(shape: AttentionShape, words: int) -> str:
+    """Return where M lies: 'M < d^2', 'd^2 <= M <= N d' or 'M > N d', with N = min(n_q, n_k).
+
+    >>> regime(AttentionShape(1024, 1024, 64), 25_600)
+    'd^2 <= M <= N d'
+    """
+    d = max(shape.head_dim, shape.value_dim)
+    if words < d * d:
+        return "M < d^2"
+    return "d^2 <= M <= N d" if words <= min(shape.n_q, shape.n_k) * d else "M > N d"
+
+
+@bound
+def compulsory(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """Every input word that matters is read once and every output word written once.
+
+    Hypotheses: Q, K and V start in slow memory and O must end there. Holds for every M.
+    """
+    return Bound(
+        name="compulsory",
+        words=sum(compulsory_words(shape)),
+        holds=True,
+        reason="any schedule, any M",
+        leading="n_q d + n_k (d + d_v) + n_q d_v",
+        source="each input read once, each output written once",
+    )
+
+
+@bound
+def general(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """Every score is a sum of d products: pairs d^2 <= (loads + M) max(M, 2 d^2).
+
+    Hypotheses: each visible score is formed by summing its d products, in any order, with or
+    without recomputation. A phase of M loads sees at most 2M words of Q, K and partial sums, so it
+    forms at most (M/d)^2 scores from whole rows, or one for each partial sum it holds. The heads
+    share the phases, so that M is subtracted once. Constant 1 for M >= 2 d^2; it is vacuous while
+    the pairs are fewer than about M^2 / d^2.
+    """
+    d = shape.head_dim
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    value = max(_ceil(pairs * d * d, max(words, 2 * d * d)) - words, 0)
+    return Bound(
+        name="general",
+        words=value,
+        holds=True,
+        reason="any schedule that sums d products a score" if value else "vacuous: M^2 > pairs d^2",
+        leading="pairs d^2 / max(M, 2 d^2) - M",
+        source="phases of Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Lemma 3.3",
+    )
+
+
+@bound
+def fused(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """In a fused schedule each pair of words meets: pairs (d + d_v)^2 <= (M - 1) traffic.
+
+    Hypotheses: every visible pair (i, j) is processed while the rows q_i, k_j, v_j and the
+    accumulator of row i are all in fast memory; recomputation allowed. Processing (i, j) brings
+    (d + d_v)^2 pairs of a query-side and a key-side word together, each pair first meets when the
+    later of the two becomes resident, and a word that becomes resident meets at most M - 1 others.
+    Constant 4 for d_v = d, attained to the leading term by `flash2`.
+    """
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    width = shape.head_dim + shape.value_dim
+    holds = checked is not None and checked.fused
+    return Bound(
+        name="fused",
+        words=_ceil(pairs * width * width, max(words - 1, 1)),
+        holds=holds,
+        reason="the schedule is fused" if holds else "claimed for fused schedules only",
+        leading="pairs (d + d_v)^2 / (M - 1)",
+        source="derived in this project; see docs/theorem.md",
+    )
+
+
+@bound
+def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """Two matmuls that stand alone: at least 2 m n k / sqrt(M) - 2M words each.
+
+    Hypotheses: all of S goes to slow memory and all of P comes from there, so that S = Q K^T and
+    O = P V are each a matrix product of its own; no mask. The query heads of one key-value head
+    are one matmul of g n_q rows. Where M << d^2 this exceeds n_q n_k, so that standard attention
+    does not stay at Theta(N d + N^2).
+    """
+    rows, columns = shape.group * shape.n_q, shape.n_k
+    one = sum(
+        max(isqrt(4 * (rows * columns * inner) ** 2 // words) - 2 * words, 0)
+        for inner in (shape.head_dim, shape.value_dim)
+    )
+    holds = checked is not None and checked.materialises and not shape.causal
+    return Bound(
+        name="two_matmuls",
+        words=shape.batch * shape.kv_heads * one,
+        holds=holds,
+        reason="S and P pass through slow memory"
+        if holds
+        else "claimed for schedules that materialise S and P, without a mask",
+        leading="2 (2 n_q n_k d / sqrt(M) - 2 M)",
+        source="Smith et al. 2019, arXiv 1702.02017, for each of the two products",
+    )
+
+
+def lower_bounds(shape: AttentionShape, words: int, checked: Checked | None = None) -> list[Bound]:
+    """Return every bound for a shape and M words; `checked` decides which may be claimed.
+
+    >>> shape = AttentionShape(65536, 65536, 64)
+    >>> [(b.name, b.words) for b in lower_bounds(shape, 65536) if b.holds]
+    [('compulsory', 16777216), ('general', 268369920)]
+    """
+    return [function(shape, words, checked) for function in BOUNDS.values()]
+
+
+def lower_bound(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """Return the largest bound that holds."""
+    held = (b for b in lower_bounds(shape, words, checked) if b.holds)
+    return max(held, key=lambda b: b.words)
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,127 @@
+"""Check: does a schedule hold what it uses, fit a fast memory of M words, and leave nothing behind?
+
+The tree is run on the first two and the last two blocks of each axis, with their real sizes: tiles
+of other blocks have the same sizes and meet the same rules.
+"""
+
+from dataclasses import dataclass
+
+from iosim.errors import ScheduleError
+from iosim.reading.residency import FastMemory
+from iosim.reading.walk import Position, corner_blocks, tile_ranges, walk
+from iosim.schedule.operations import find_operation
+from iosim.schedule.tree import Compute, Move, Schedule, Tensor
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found.
+
+    `peak_words` and `peak_bytes` are the most that fast memory holds at once. A schedule is `fused`
+    when every product P V happens while the whole rows of Q and K that formed P, and of V and O,
+    are in fast memory (theory of the fused bound); it `materialises` when its scores go to slow
+    memory and its probabilities come back from there, so that each matmul stands alone.
+    """
+
+    peak_words: int
+    peak_bytes: int
+    fused: bool
+    materialises: bool
+
+
+def check(schedule: Schedule, capacity: int | None = None) -> Checked:
+    """Return the peak residency and the derived properties of a schedule, or raise what is wrong.
+
+    `capacity` is M in words; None asks for the properties alone. Raises ScheduleError for a tile
+    that is used while it is not resident, made twice, read before anything wrote it, or left
+    resident at the end; CapacityError where more than `capacity` words are needed.
+
+    >>> from iosim.schedule import family
+    >>> from iosim.shape import AttentionShape
+    >>> flash2 = family("flash2").build(AttentionShape(4096, 4096, 64), br=128, bc=128)
+    >>> check(flash2, capacity=50_000)
+    Checked(peak_words=49408, peak_bytes=148480, fused=True, materialises=False)
+    """
+    memory = FastMemory(capacity)
+    products = _Products()
+    outputs = set()
+    written: set[tuple[str, object]] = set()
+    for node, position in walk(schedule, corner_blocks):
+        if isinstance(node, Move):
+            key = memory.move(node, position)
+            if node.tensor.place == "output":
+                outputs.add(node.tensor.name)
+            if node.kind == "load":
+                written.add(key)
+            elif node.kind == "new":
+                written.discard(key)
+            elif node.kind in ("store", "add") and key not in written:
+                raise ScheduleError(
+                    f"line {node.line!r}: {node.kind} of {node.tensor.name}, "
+                    "which was never computed"
+                )
+            products.see_move(node)
+        else:
+            for tensor in (*node.inputs, *node.outputs):
+                memory.require(tensor, tile_ranges(tensor, position), node)
+            written.update((t.name, tile_ranges(t, position)) for t in node.outputs)
+            products.see_compute(node, position, memory)
+    memory.finish(schedule, outputs)
+    return Checked(memory.peak_words, memory.peak_bytes, products.fused, products.materialises)
+
+
+class _Products:
+    """Watches the two matmuls: what was resident when P met V, what went through slow memory."""
+
+    def __init__(self) -> None:
+        self.operands: dict[str, tuple[Tensor, Tensor]] = {}
+        self.meetings = 0
+        self.apart = 0
+        self.from_slow: set[str] = set()
+        self.stored_scores = False
+        self.loaded_probabilities = False
+        self.kept_on_chip = False
+
+    def see_move(self, move: Move) -> None:
+        name = move.tensor.name
+        if move.kind == "load":
+            self.from_slow.add(name)
+        elif move.kind == "new":
+            self.from_slow.discard(name)
+        elif move.kind == "store" and name in self.operands:
+            self.stored_scores = True
+
+    def see_compute(self, node: Compute, position: Position, memory: FastMemory) -> None:
+        role = find_operation(node.operation).role
+        if role == "scores":
+            self.operands[node.outputs[0].name] = (node.inputs[0], node.inputs[1])
+        elif role == "accumulate":
+            self.meetings += 1
+            if not self._together(position, memory):
+                self.apart += 1
+            if node.inputs[0].name in self.from_slow:
+                self.loaded_probabilities = True
+            else:
+                self.kept_on_chip = True
+
+    def _together(self, position: Position, memory: FastMemory) -> bool:
+        """Return whether the whole rows of Q and K of the current tile are resident."""
+        return bool(self.operands) and all(
+            (tensor.name, _whole_rows(tensor, position)) in memory.tiles
+            for pair in self.operands.values()
+            for tensor in pair
+        )
+
+    @property
+    def fused(self) -> bool:
+        return self.meetings > 0 and self.apart == 0
+
+    @property
+    def materialises(self) -> bool:
+        return self.stored_scores and self.loaded_probabilities and not self.kept_on_chip
+
+
+def _whole_rows(tensor: Tensor, position: Position) -> tuple[tuple[int, int], ...]:
+    """Return the current rows of a tensor at full width: all words of its last axis."""
+    ranges = tile_ranges(tensor, position)
+    return (*ranges[:-1], (0, tensor.axes[-1].n))

@@ -1,0 +1,251 @@
+"""Execute: run a schedule tile by tile with NumPy, touching nothing but resident tiles.
+
+A schedule that executes is a valid one: every operand is taken from fast memory, every word comes
+from and goes to slow memory through a move, and the words moved are those of the slices really
+copied. They must equal `count`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from iosim.errors import IosimError, ScheduleError
+from iosim.precision import Precision, precision
+from iosim.reading.residency import FastMemory, Key
+from iosim.reading.traffic import Tally, Traffic, item_sizes
+from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
+from iosim.schedule.operations import find_operation
+from iosim.schedule.tree import Compute, Dim, Move, Schedule, Tensor, nodes
+from iosim.shape import AttentionShape
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """The outputs by tensor name, in the shape (..., heads, rows[, width]), and the traffic made.
+
+    `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none.
+    """
+
+    outputs: dict[str, Array]
+    traffic: Traffic
+
+    @property
+    def O(self) -> Array:
+        """The attention output."""
+        return self.outputs["O"]
+
+    @property
+    def LSE(self) -> Array | None:
+        """The log-sum-exp of each row's scores, natural logarithm."""
+        return self.outputs.get("LSE")
+
+
+def execute(
+    schedule: Schedule,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    capacity: int | None = None,
+    scale: float | None = None,
+) -> Execution:
+    """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
+
+    Leading axes of size 1 may be left out, and the outputs leave them out too. The arrays are
+    rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
+    accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
+    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. Raises IosimError for
+    arrays that do not have the shape, ScheduleError or CapacityError as `check` does, and
+    ScheduleError for a read of words that nothing has written.
+
+    >>> from iosim.schedule import family
+    >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
+    >>> flash2 = family("flash2").build(shape, br=2, bc=3)
+    >>> done = execute(flash2, np.zeros((5, 2)), np.zeros((7, 2)), np.ones((7, 2)))
+    >>> done.O[0], done.traffic.read_words
+    (array([1., 1.]), 94)
+    """
+    shape = schedule.shape
+    form = precision(shape.dtype)
+    arrays = {"Q": np.asarray(q), "K": np.asarray(k), "V": np.asarray(v)}
+    leading = _leading_axes(arrays, shape)
+    slow = _SlowMemory(schedule, arrays, form)
+    fast = FastMemory(capacity)
+    tally = Tally()
+    tiles: dict[Key, Array] = {}
+    context = _Context(schedule, form, 1 / math.sqrt(shape.head_dim) if scale is None else scale)
+    flops = 0
+    with np.errstate(all="ignore"):  # infinities and NaN are carried to where they belong
+        for node, position in walk(schedule):
+            if isinstance(node, Move):
+                key = fast.move(node, position)
+                if node.kind == "load":
+                    tiles[key] = slow.load(node, key[1])
+                elif node.kind == "new":
+                    tiles[key] = slow.room(node.tensor, key[1])
+                elif node.kind == "free":
+                    del tiles[key]
+                else:
+                    slow.store(node, key[1], tiles[key])
+                tally.note(node, slow.moved)
+            else:
+                flops += _compute(node, position, fast, tiles, context)
+    fast.finish(schedule, slow.outputs)
+    return Execution(
+        outputs={name: slow.output(name, leading) for name in sorted(slow.outputs)},
+        traffic=Traffic(
+            tensors=tally.tensors,
+            lines=tally.lines,
+            items=item_sizes(schedule),
+            peak_words=fast.peak_words,
+            peak_bytes=fast.peak_bytes,
+            flops=flops,
+        ),
+    )
+
+
+def _leading_axes(arrays: Mapping[str, Array], shape: AttentionShape) -> int:
+    """Return how many of (batch, heads) the arrays have, or raise IosimError."""
+    rows = {"Q": shape.n_q, "K": shape.n_k, "V": shape.n_k}
+    width = {"Q": shape.head_dim, "K": shape.head_dim, "V": shape.value_dim}
+    heads = {"Q": shape.heads, "K": shape.kv_heads, "V": shape.kv_heads}
+    leading = arrays["Q"].ndim - 2
+    for name, array in arrays.items():
+        full = (shape.batch, heads[name], rows[name], width[name])
+        dropped = full[: max(2 - leading, 0)]
+        if array.shape != full[len(dropped) :] or any(size != 1 for size in dropped):
+            raise IosimError(f"{name} has shape {array.shape}, but the schedule is for {full}")
+    return leading
+
+
+class _Context:
+    """What operations may ask about their tile (see `operations.Tile`)."""
+
+    def __init__(self, schedule: Schedule, form: Precision, scale: float) -> None:
+        self.scale = scale
+        self.position: Position = {}
+        self._mask = schedule.mask
+        self._shape = schedule.shape
+        self._form = form
+        self._n = {"query": schedule.shape.n_q, "key": schedule.shape.n_k}
+
+    def _rows(self, axis: str) -> slice:
+        at = self.position.get(axis)
+        return slice(0, self._n[axis]) if at is None else slice(*at[2])
+
+    def visible(self) -> NDArray[np.bool_] | None:
+        if self._mask is None:
+            return None
+        return self._mask.visible(self._rows(self._mask.query), self._rows(self._mask.key))
+
+    def rounded(self, array: Array) -> Array:
+        return self._form.round(array)
+
+
+def _compute(
+    node: Compute, position: Position, fast: FastMemory, tiles: dict[Key, Array], context: _Context
+) -> int:
+    """Run a computation on its resident tiles and return the FLOPs of the tiles it worked on."""
+    operation = find_operation(node.operation)
+    operands = (*node.outputs, *node.inputs)
+    keys = [fast.require(t, tile_ranges(t, position), node) for t in operands]
+    context.position = position
+    arrays = [tiles[key] for key in keys]
+    operation.run(context, arrays[: len(node.outputs)], arrays[len(node.outputs) :])
+    flops = 0
+    for coefficient, which in operation.flops:
+        extent: dict[str, int] = {}
+        for i in which:
+            for dim, (first, stop) in zip(operands[i].axes, keys[i][1], strict=True):
+                extent[dim.name] = stop - first
+        flops += coefficient * math.prod(extent.values())
+    return flops
+
+
+class _SlowMemory:
+    """The arrays in slow memory, each with which of its words have been written."""
+
+    def __init__(self, schedule: Schedule, inputs: Mapping[str, Array], form: Precision) -> None:
+        self.moved = 0
+        self.outputs: set[str] = set()
+        self._arrays: dict[str, Array] = {}
+        self._written: dict[str, NDArray[np.bool_]] = {}
+        for node, _ in nodes(schedule.body):
+            if not isinstance(node, Move) or node.tensor.name in self._arrays:
+                continue
+            tensor = node.tensor
+            full = tuple(dim.n for dim in tensor.axes)
+            storage = precision(tensor.dtype).storage
+            if tensor.place == "input":
+                if tensor.name not in inputs:
+                    raise ScheduleError(f"input {tensor.name!r} is not one of Q, K and V")
+                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                    array = inputs[tensor.name].astype(storage, copy=False)
+                self._arrays[tensor.name] = array.reshape(full)
+            elif tensor.place != "fast" and node.kind in ("load", "store", "add"):
+                self._arrays[tensor.name] = np.zeros(full, storage)
+                self._written[tensor.name] = np.zeros(full, np.bool_)
+                if tensor.place == "output":
+                    self.outputs.add(tensor.name)
+
+    def load(self, move: Move, ranges: Ranges) -> Array:
+        """Return a copy of a tile in the dtype it is held in."""
+        where = _index(move.tensor.axes, ranges)
+        written = self._written.get(move.tensor.name)
+        if written is not None and not written[where].all():
+            raise ScheduleError(
+                f"line {move.line!r}: load of {tile_name(move.tensor, ranges)}, "
+                "some words of which nothing has written"
+            )
+        tile = self._arrays[move.tensor.name][where]
+        self.moved = tile.size
+        return tile.astype(_held(move.tensor))
+
+    def room(self, tensor: Tensor, ranges: Ranges) -> Array:
+        """Return a tile of NaN: whoever reads it before writing it will see."""
+        shape = [
+            stop - first
+            for (first, stop), dim in zip(ranges, tensor.axes, strict=True)
+            if not dim.indexed
+        ]
+        self.moved = 0
+        return np.full(shape, np.nan, _held(tensor))
+
+    def store(self, move: Move, ranges: Ranges, tile: Array) -> None:
+        """Copy a tile out, rounded to its item type in slow memory; add it for an `add`."""
+        where = _index(move.tensor.axes, ranges)
+        array = self._arrays[move.tensor.name]
+        if move.kind == "add":
+            array[where] += tile.astype(array.dtype)
+        else:
+            array[where] = tile.astype(array.dtype)
+        self._written[move.tensor.name][where] = True
+        self.moved = tile.size
+
+    def output(self, name: str, leading: int) -> Array:
+        """Return an output with the leading axes (batch, heads) that the inputs had."""
+        if not self._written[name].all():
+            raise ScheduleError(f"output {name!r} has words that nothing has written")
+        array = self._arrays[name]
+        batch, kv_heads, group, *rest = array.shape
+        full = (batch, kv_heads * group, *rest)
+        return array.reshape(full[2 - leading :])
+
+
+def _held(tensor: Tensor) -> np.dtype[Any]:
+    """Return the dtype in which NumPy holds a resident tile: wide enough to compute in."""
+    return precision(tensor.held).accumulator
+
+
+def _index(axes: tuple[Dim, ...], ranges: Ranges) -> tuple[int | slice, ...]:
+    """Return the NumPy index of a tile: an integer along indexed axes, a slice along others."""
+    return tuple(
+        first if dim.indexed else slice(first, stop)
+        for dim, (first, stop) in zip(axes, ranges, strict=True)
+    )

@@ -1,0 +1,81 @@
+"""How often a node of a schedule runs and how many words it touches, as factors of a product.
+
+The one rule behind `count` and `formula`. Under a nest of loops, a node that touches words along a
+set of axes touches, in all iterations together, the product of
+
+* n, for an axis it has (looped over or not),
+* T = ceil(n / block), for an axis looped over that it does not have,
+* one of four sums over the visited block pairs, for two axes that a relation links.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from iosim.errors import ScheduleError
+from iosim.schedule.tree import Dim, For, Tensor
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor: the symbol that a formula shows for it, and its value."""
+
+    symbol: str
+    value: int
+
+
+def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]:
+    """Return the factors whose product is the words touched by a node under these loops.
+
+    Of two loops over one axis the inner one decides. Factors of 1 along an axis of one row are
+    left out. Raises ScheduleError for a relation whose other axis is not looped over outside it.
+    """
+    inner = {loop.dim.name: loop for loop in loops}
+    names = {dim.name for dim in axes}
+    found: list[Factor] = []
+    done: set[str] = set()
+    for loop in inner.values():
+        relation = loop.relation
+        if relation is None:
+            continue
+        pair = (relation.query, relation.key)
+        if not set(pair) <= inner.keys():
+            raise ScheduleError(
+                f"the loop over {loop.dim.name!r} relates {pair[0]!r} to {pair[1]!r}, "
+                "but only one of them is looped over there; nest the loop inside the other's"
+            )
+        sums = relation.sums(inner[pair[0]].dim, inner[pair[1]].dim)
+        has = (pair[0] in names, pair[1] in names)
+        found.append(Factor(_PAIR_SYMBOLS[has], sums.select(*has)))
+        done |= set(pair)
+    for name, loop in inner.items():
+        if name not in done and loop.dim.n > 1:
+            dim = loop.dim
+            found.append(
+                Factor(dim.symbol, dim.n) if name in names else Factor(dim.count, dim.blocks)
+            )
+    found.extend(Factor(d.symbol, d.n) for d in axes if d.name not in inner and d.n > 1)
+    return tuple(found)
+
+
+_PAIR_SYMBOLS = {
+    (False, False): "X",
+    (True, False): "X_q",
+    (False, True): "X_k",
+    (True, True): "X_qk",
+}
+
+PAIR_LEGEND = {
+    "X": "visited pairs of a query tile and a key tile",
+    "X_q": "query rows, summed over the visited pairs of tiles",
+    "X_k": "key rows, summed over the visited pairs of tiles",
+    "X_qk": "query rows x key rows, summed over the visited pairs of tiles",
+}
+
+
+def union(tensors: Iterable[Tensor]) -> tuple[Dim, ...]:
+    """Return the axes of several tensors, each once, in the order met."""
+    axes: dict[str, Dim] = {}
+    for tensor in tensors:
+        for dim in tensor.axes:
+            axes.setdefault(dim.name, dim)
+    return tuple(axes.values())

@@ -1,0 +1,152 @@
+"""Formula: the traffic of a schedule as a readable closed form, derived from the tree.
+
+A formula is a sum of products of symbols (n_q, n_k, d, T_r, T_c, ...), each with its value for the
+shape at hand, so that it prints as algebra and evaluates to the count.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from iosim.errors import ScheduleError
+from iosim.reading.extent import PAIR_LEGEND, factors
+from iosim.reading.traffic import DIRECTIONS
+from iosim.schedule.tree import Move, Schedule, nodes
+
+Symbols = tuple[str, ...]
+
+# Batch and heads first, then how often, then how many rows, then how wide.
+_ORDER = ("b", "h_kv", "g", *PAIR_LEGEND, "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
+
+
+def _rank(symbol: str) -> tuple[int, str]:
+    return (_ORDER.index(symbol) if symbol in _ORDER else len(_ORDER), symbol)
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of terms: whole coefficients by the sorted symbols they multiply.
+
+    >>> print(Polynomial({("T_c", "n_q"): 2, ("T_c", "n_q", "d"): 2}))
+    T_c n_q (2 d + 2)
+    """
+
+    terms: Mapping[Symbols, int]
+
+    def __add__(self, other: "Polynomial") -> "Polynomial":
+        """Return the sum, terms of the same symbols merged."""
+        terms = dict(self.terms)
+        for symbols, coefficient in other.terms.items():
+            terms[symbols] = terms.get(symbols, 0) + coefficient
+        return Polynomial(terms)
+
+    def value(self, values: Mapping[str, int]) -> int:
+        """Return the value where each symbol has the value given."""
+        return sum(c * prod(values[s] for s in symbols) for symbols, c in self.terms.items())
+
+    def __str__(self) -> str:
+        """Return the sum with its common symbols taken out in front; 0 for an empty one."""
+        if not self.terms:
+            return "0"
+        common = _common(self.terms)
+        inner = {_without(symbols, common): c for symbols, c in self.terms.items()}
+        if common and len(inner) > 1:
+            return f"{' '.join(common)} ({_sum(inner)})"
+        return _sum(self.terms)
+
+
+def _common(terms: Iterable[Symbols]) -> Symbols:
+    common, *rest = (Counter(symbols) for symbols in terms)
+    for other in rest:
+        common &= other
+    return tuple(sorted(common.elements(), key=_rank))
+
+
+def _without(symbols: Symbols, taken: Symbols) -> Symbols:
+    left = list(symbols)
+    for symbol in taken:
+        left.remove(symbol)
+    return tuple(left)
+
+
+def _sum(terms: Mapping[Symbols, int]) -> str:
+    order = sorted(terms, key=lambda symbols: (-len(symbols), [_rank(s) for s in symbols]))
+    return " + ".join(_term(terms[symbols], symbols) for symbols in order)
+
+
+def _term(coefficient: int, symbols: Symbols) -> str:
+    parts = list(symbols)
+    if coefficient != 1 or not parts:
+        parts.insert(0, str(coefficient))
+    return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The traffic of a schedule in words as polynomials, with the values of their symbols.
+
+    `tensors` and `lines` are keyed by (name of the tensor or text of the line, direction), where
+    the direction is read, write or add.
+    """
+
+    tensors: Mapping[tuple[str, str], Polynomial]
+    lines: Mapping[tuple[str, str], Polynomial]
+    values: Mapping[str, int]
+
+    def words(self, direction: str = "") -> Polynomial:
+        """Return the words read, written or added; all of them without a direction."""
+        total = Polynomial({})
+        for (_, towards), polynomial in self.tensors.items():
+            if direction in ("", towards):
+                total += polynomial
+        return total
+
+    def line(self, text: str) -> Polynomial:
+        """Return all words of one line."""
+        total = Polynomial({})
+        for (line, _), polynomial in self.lines.items():
+            if line == text:
+                total += polynomial
+        return total
+
+    def value(self, direction: str = "") -> int:
+        """Return the words read, written or added as a number; all of them without a direction."""
+        return self.words(direction).value(self.values)
+
+    def legend(self) -> dict[str, int]:
+        """Return the value of each symbol used, in the order in which formulas show them."""
+        used = {s for p in self.tensors.values() for symbols in p.terms for s in symbols}
+        return {symbol: self.values[symbol] for symbol in sorted(used, key=_rank)}
+
+
+def formula(schedule: Schedule) -> Formula:
+    """Return the closed form of a schedule's traffic in words, over batch and heads.
+
+    Raises ScheduleError where one symbol would have two values.
+
+    >>> from iosim.schedule import family
+    >>> from iosim.shape import AttentionShape
+    >>> found = formula(family("flash2").build(AttentionShape(1000, 1000, 64), br=128, bc=128))
+    >>> print(found.words("read"), "=", found.value("read"))
+    d (2 T_r n_k + n_q) = 1088000
+    """
+    tensors: dict[tuple[str, str], Polynomial] = {}
+    lines: dict[tuple[str, str], Polynomial] = {}
+    values: dict[str, int] = {}
+    for node, loops in nodes(schedule.body):
+        if not isinstance(node, Move) or node.kind not in DIRECTIONS:
+            continue
+        found = factors(node.tensor.axes, loops)
+        for factor in found:
+            if values.setdefault(factor.symbol, factor.value) != factor.value:
+                raise ScheduleError(
+                    f"symbol {factor.symbol!r} stands for {values[factor.symbol]} and for "
+                    f"{factor.value} in one schedule; give one of the axes a symbol of its own"
+                )
+        moved = Polynomial({tuple(sorted((f.symbol for f in found), key=_rank)): 1})
+        direction = DIRECTIONS[node.kind]
+        for table, key in ((tensors, node.tensor.name), (lines, node.line)):
+            at = (key, direction)
+            table[at] = table[at] + moved if at in table else moved
+    return Formula(tensors, lines, values)

@@ -1,0 +1,93 @@
+"""What attention is, written twice without tiles: the float64 reference, and the field's yardstick.
+
+`attention` is the truth that everything else is compared with. It shares no code with
+`iosim.softmax` on purpose. `standard_attention` is standard attention (Dao et al. 2022,
+arXiv 2205.14135, Algorithm 0) executed in a dtype: its error is what the field measures a fused
+kernel's error against.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from iosim.errors import IosimError
+from iosim.precision import Array, Precision, precision
+
+
+def attention(
+    q: Array, k: Array, v: Array, visible: Array | None = None, scale: float | None = None
+) -> tuple[Array, Array]:
+    """Attention in float64, two-pass: O (..., heads, n_q, d_v) and LSE (..., heads, n_q).
+
+    q is (..., heads, n_q, d), k (..., kv_heads, n_k, d), v (..., kv_heads, n_k, d_v), or without
+    the leading axes; each k and v head serves heads / kv_heads query heads in turn. ``visible`` is
+    boolean, (n_q, n_k) or with leading axes; None means that every query sees every key. ``scale``
+    is 1/sqrt(d) unless given. A query that sees no key gives O = 0 and LSE = -inf; a NaN or +inf
+    score gives NaN in its row. Raises `IosimError` where the shapes do not fit.
+
+    >>> O, LSE = attention(np.ones((2, 4)), np.ones((3, 4)), np.array([[1.0], [2.0], [6.0]]))
+    >>> O.tolist(), bool(np.allclose(LSE, 2 + np.log(3)))
+    ([[3.0], [3.0]], True)
+    """
+    return _two_pass(q, k, v, visible, scale, precision("float64"))
+
+
+def standard_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    dtype: str,
+    visible: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array]:
+    """Standard attention executed in ``dtype``; arguments and shapes as in `attention`.
+
+    q, k and v are rounded to ``dtype``; S = scale q k' is accumulated in the accumulator (float32
+    for float16, bfloat16 and float32), then stored in ``dtype``; the softmax runs in the
+    accumulator; P is stored in ``dtype``; P V accumulates in the accumulator and O is stored in
+    ``dtype``. O and LSE are returned in the accumulator's dtype.
+
+    >>> O, _ = standard_attention(np.ones((1, 1)), np.ones((1, 1)), np.array([[1.001]]), "bfloat16")
+    >>> O
+    array([[1.]], dtype=float32)
+    """
+    return _two_pass(q, k, v, visible, scale, precision(dtype))
+
+
+def _two_pass(
+    q: Array, k: Array, v: Array, visible: Array | None, scale: float | None, form: Precision
+) -> tuple[Array, Array]:
+    q, k, v = (form.round(np.asarray(x)).astype(form.accumulator, copy=False) for x in (q, k, v))
+    k, v = repeat_heads(q, k), repeat_heads(q, v)
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise IosimError(
+            f"q, k, v have shapes {q.shape}, {k.shape}, {v.shape}: q and k must agree in their "
+            "last axis, k and v in their number of rows"
+        )
+    factor = form.accumulator.type(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    # A NaN or infinite operand is the caller's and is carried on, so nothing here may warn.
+    with np.errstate(all="ignore"):
+        s = form.round(factor * (q @ k.swapaxes(-1, -2)))
+        if visible is not None:
+            s = np.where(visible, s, form.accumulator.type(-np.inf))
+        m = s.max(axis=-1, initial=-np.inf, keepdims=True)
+        p = np.exp(s - np.where(np.isneginf(m), 0, m))
+        l = p.sum(axis=-1, keepdims=True)
+        p = form.round(p / np.where(l == 0, 1, l))
+        return form.round(p @ v), (m + np.log(l))[..., 0]
+
+
+def repeat_heads(q: Array, x: Array) -> Array:
+    """``x`` (..., kv_heads, n_k, d) with each head repeated to match the heads of ``q``.
+
+    >>> repeat_heads(np.zeros((4, 1, 1)), np.array([[[1.0]], [[2.0]]])).ravel().tolist()
+    [1.0, 1.0, 2.0, 2.0]
+    """
+    if q.ndim < 3 or x.ndim < 3 or q.shape[-3] == x.shape[-3]:
+        return x
+    heads, kv_heads = q.shape[-3], x.shape[-3]
+    if not kv_heads or heads % kv_heads:
+        raise IosimError(f"{heads} query heads must be a multiple of the {kv_heads} key heads")
+    return x.repeat(heads // kv_heads, axis=-3)

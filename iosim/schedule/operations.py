@@ -1,0 +1,206 @@
+"""The tile computations a schedule may name: their NumPy code and their FLOPs.
+
+Each operation works on arrays of the accumulator's dtype with the rows of a tile along the last
+axes, and writes its outputs in place. FLOPs count a multiply and an add as two, and every other
+elementwise step (an exponential too) as one per word.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iosim import softmax
+from iosim.errors import ScheduleError
+from iosim.units import unknown
+
+Array = NDArray[np.floating]
+
+
+class Tile(Protocol):
+    """What an operation may ask about the tile it works on."""
+
+    scale: float
+
+    def visible(self) -> NDArray[np.bool_] | None:
+        """Return which of the tile's queries see which of its keys; None when all see all."""
+
+    def rounded(self, array: Array) -> Array:
+        """Return the array rounded to the dtype in which matmuls take their operands."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A tile computation: `run(tile, outputs, inputs)` and its FLOPs.
+
+    `flops` is a list of (coefficient, operands): so many FLOPs for each combination of indices of
+    the named operands, which count outputs first. `role` marks the two products of attention:
+    "scores" takes Q and K, "accumulate" takes P and V.
+    """
+
+    name: str
+    run: Callable[[Tile, list[Array], list[Array]], None]
+    flops: tuple[tuple[int, tuple[int, ...]], ...]
+    role: str = ""
+
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def operation(
+    *flops: tuple[int, tuple[int, ...]], role: str = ""
+) -> Callable[[Callable[[Tile, list[Array], list[Array]], None]], Operation]:
+    """Register a function as the operation of its name."""
+
+    def register(run: Callable[[Tile, list[Array], list[Array]], None]) -> Operation:
+        OPERATIONS[run.__name__] = Operation(run.__name__, run, flops, role)
+        return OPERATIONS[run.__name__]
+
+    return register
+
+
+def find_operation(name: str) -> Operation:
+    """Return the operation of that name, or raise ScheduleError with the closest one."""
+    if name not in OPERATIONS:
+        raise ScheduleError(unknown("operation", name, OPERATIONS))
+    return OPERATIONS[name]
+
+
+@operation((2, (1, 2)), (1, (0,)), role="scores")
+def scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = scale Q K^T, with -inf where a query may not see a key."""
+    (s,), (q, k) = outputs, inputs
+    np.matmul(q, k.swapaxes(-1, -2), out=s)
+    _scale_and_mask(tile, s)
+
+
+@operation((2, (1, 2)), role="scores")
+def add_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = S + Q K^T over a slice of the head dimension."""
+    (s,), (q, k, *_) = outputs, inputs
+    s += q @ k.swapaxes(-1, -2)
+
+
+@operation((1, (0,)))
+def finish_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = scale S, with -inf where a query may not see a key."""
+    _scale_and_mask(tile, outputs[0])
+
+
+def _scale_and_mask(tile: Tile, s: Array) -> None:
+    s *= s.dtype.type(tile.scale)
+    visible = tile.visible()
+    if visible is not None:
+        np.copyto(s, -np.inf, where=~visible)
+
+
+@operation()
+def clear(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """Set the outputs to zero."""
+    for output in outputs:
+        output.fill(0)
+
+
+@operation()
+def start_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """O = 0, l = 0, m = -inf: the identity of the online softmax."""
+    o, l, m = outputs
+    o.fill(0)
+    l.fill(0)
+    m.fill(-np.inf)
+
+
+@operation()
+def start_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """l = 0, m = -inf."""
+    l, m = outputs
+    l.fill(0)
+    m.fill(-np.inf)
+
+
+@operation((1, (3,)), (3, (0,)), (1, (1,)))
+def rescale_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """m' = max(m, rowmax S); l = e^(m - m') l."""
+    (l, m), (s, *_) = outputs, inputs
+    grown = softmax.new_maximum(s, m)
+    l *= softmax.rescale(m, grown)
+    m[...] = grown
+
+
+@operation((1, (3,)), (3, (1,)), (1, (2,)), (1, (0,)))
+def rescale_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """m' = max(m, rowmax S); l = e^(m - m') l; O = e^(m - m') O."""
+    (o, l, m), (s, *_) = outputs, inputs
+    grown = softmax.new_maximum(s, m)
+    factor = softmax.rescale(m, grown)
+    l *= factor
+    o *= factor[..., None]
+    m[...] = grown
+
+
+@operation((2, (0,)))
+def exponentiate(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = e^(S - m), in place."""
+    (s,), (_, m) = outputs, inputs
+    softmax.stable_exp(s, m, out=s)
+
+
+@operation((1, (1,)))
+def add_row_sums(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """L = l + rowsum S."""
+    (l,), (s, *_) = outputs, inputs
+    l += s.sum(axis=-1)
+
+
+@operation((1, (1,)), (2, (1,)))
+def add_exponential_sums(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """L = l + rowsum e^(S - m), leaving S as it is."""
+    (l,), (s, m, *_) = outputs, inputs
+    l += softmax.stable_exp(s, m).sum(axis=-1)
+
+
+@operation((2, (1, 2)), role="accumulate")
+def accumulate(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """O = O + P V, with P rounded to the dtype of the operands first."""
+    (o,), (p, v, *_) = outputs, inputs
+    o += tile.rounded(p) @ v
+
+
+@operation((1, (0,)))
+def normalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """O = diag(l)^-1 O, zero for a row that has seen no key."""
+    (o,), (_, l) = outputs, inputs
+    o[...] = softmax.normalise(o, l)
+
+
+@operation((1, (0,)))
+def unnormalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """O = diag(l) O: back from averages to sums."""
+    (o,), (_, l) = outputs, inputs
+    o *= l[..., None]
+
+
+@operation((2, (0,)))
+def log_sum_exp(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """LSE = m + log l, -inf for a row that has seen no key."""
+    (lse,), (m, l) = outputs, inputs
+    lse[...] = softmax.log_sum_exp(m, l)
+
+
+@operation((5, (0,)))
+def row_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """P = softmax of whole rows of S."""
+    (p,), (s,) = outputs, inputs
+    m = s.max(axis=-1)
+    softmax.stable_exp(s, m, out=p)
+    p[...] = softmax.normalise(p, p.sum(axis=-1))
+
+
+@operation((3, (0,)))
+def tile_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """P = e^(S - m) / l, for rows whose statistics are known."""
+    (p,), (s, m, l) = outputs, inputs
+    softmax.stable_exp(s, m, out=p)
+    p[...] = softmax.normalise(p, l)

@@ -1,0 +1,194 @@
+"""The schedule as data: blocked axes, tensors, and a tree of loops, moves and tile computations.
+
+A schedule says nothing about a machine. It names what is loaded, stored and computed, in which
+order, tile by tile; the readings in `iosim.reading` say what that costs or does.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from iosim.errors import IosimError
+from iosim.shape import AttentionShape
+
+if TYPE_CHECKING:
+    from iosim.schedule.relation import Relation
+
+Order = Literal["forward", "reverse", "snake"]
+Kind = Literal["load", "store", "add", "new", "free"]
+Place = Literal["input", "output", "slow", "fast"]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """An axis of `n` rows, cut into blocks of `block` rows; the last block may be ragged.
+
+    Two Dims of one name are two ways to cut the same axis. An `indexed` axis (batch, head) is
+    walked one element at a time, and a tile has no extent along it. `symbol` and `count` are what
+    formulas call n and the number of blocks.
+
+    >>> rows = Dim("query", 10, 4, symbol="n_q", count="T_r")
+    >>> rows.blocks, rows.rows(2), rows.range(2)
+    (3, 2, (8, 10))
+    """
+
+    name: str
+    n: int
+    block: int = 0
+    symbol: str = ""
+    count: str = ""
+    indexed: bool = False
+
+    def __post_init__(self) -> None:
+        """Fill in the defaults: one block, and symbols made from the name."""
+        if self.block == 0:
+            object.__setattr__(self, "block", self.n)
+        if self.n < 1 or self.block < 1:
+            raise IosimError(
+                f"axis {self.name!r} has {self.n} rows in blocks of {self.block}, "
+                "but both must be whole numbers of at least 1"
+            )
+        if not self.symbol:
+            object.__setattr__(self, "symbol", f"n_{self.name}")
+        if not self.count:
+            object.__setattr__(self, "count", f"T_{self.name}")
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks, T = ceil(n / block)."""
+        return -(-self.n // self.block)
+
+    def range(self, i: int) -> tuple[int, int]:
+        """Return the first row of block i and the row after its last."""
+        return i * self.block, min((i + 1) * self.block, self.n)
+
+    def rows(self, i: int) -> int:
+        """Return the rows of block i."""
+        return min((i + 1) * self.block, self.n) - i * self.block
+
+    def cut(self, block: int, count: str = "") -> "Dim":
+        """Return the same axis cut into other blocks."""
+        return replace(self, block=block, count=count or self.count)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named array with rows along `axes`.
+
+    `place` says where it lives: an input starts in slow memory, an output must end there, a slow
+    one is a scratch tensor in slow memory, a fast one exists only in fast memory. `dtype` is its
+    item type in slow memory, `held` (default `dtype`) in fast memory, where sums may be wider.
+    """
+
+    name: str
+    axes: tuple[Dim, ...]
+    dtype: str
+    place: Place = "fast"
+    held: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill in the default item type in fast memory."""
+        if not self.held:
+            object.__setattr__(self, "held", self.dtype)
+
+    def has(self, axis: str) -> bool:
+        """Return whether the tensor has rows along the axis of that name."""
+        return any(dim.name == axis for dim in self.axes)
+
+
+@dataclass(frozen=True)
+class Move:
+    """Move the current tile of a tensor: load, store, add (reduce into slow memory), new or free.
+
+    `new` makes room without traffic, `free` gives it back. An `add` is a read-modify-write by the
+    memory system: its words are counted once, under their own heading.
+    """
+
+    kind: Kind
+    tensor: Tensor
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Apply a registered operation to resident tiles, writing its outputs in place."""
+
+    operation: str
+    outputs: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A line of the listing that neither moves nor computes anything."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class For:
+    """Repeat the body for each block of `dim`; with a relation, for the blocks that it names.
+
+    A relation links this axis to that of an enclosing loop (which may be any level above).
+    `parallel` says that the iterations are independent of each other.
+    """
+
+    dim: Dim
+    body: tuple["Node", ...]
+    relation: "Relation | None" = None
+    order: Order = "forward"
+    parallel: bool = False
+    line: str = ""
+
+
+Node = For | Move | Compute | Remark
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A named tree for one attention shape; `tiles` are the sizes it was built with, in rows."""
+
+    name: str
+    shape: AttentionShape
+    body: tuple[Node, ...]
+    mask: "Relation | None" = None
+    tiles: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the numbered listing."""
+        from iosim.schedule.listing import listing
+
+        return "\n".join(
+            f"{line.number:3d}  {'  ' * line.depth}{line.text}" for line in listing(self)
+        )
+
+
+def nodes(
+    body: tuple[Node, ...], loops: tuple[For, ...] = ()
+) -> Iterator[tuple[Node, tuple[For, ...]]]:
+    """Yield every node of a tree once, with the loops around it, outermost first."""
+    for node in body:
+        yield node, loops
+        if isinstance(node, For):
+            yield from nodes(node.body, (*loops, node))
+
+
+def load(line: str, *tensors: Tensor) -> tuple[Move, ...]:
+    """Return the loads of the tensors' current tiles, on one line of the listing."""
+    return tuple(Move("load", tensor, line) for tensor in tensors)
+
+
+def store(line: str, *tensors: Tensor) -> tuple[Move, ...]:
+    """Return the stores of the tensors' current tiles, on one line of the listing."""
+    return tuple(Move("store", tensor, line) for tensor in tensors)
+
+
+def new(*tensors: Tensor) -> tuple[Move, ...]:
+    """Return room for the tensors' current tiles, without traffic."""
+    return tuple(Move("new", tensor) for tensor in tensors)
+
+
+def free(*tensors: Tensor) -> tuple[Move, ...]:
+    """Return the release of the tensors' current tiles."""
+    return tuple(Move("free", tensor) for tensor in tensors)

@@ -1,0 +1,118 @@
+"""Reading the heads of a model from its config.json."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iosim.errors import IosimError
+from iosim.model_config import ModelHeads, read_model_heads
+
+small = st.integers(1, 512)
+
+
+def write(folder: Path, config: object) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+@given(
+    head_dim=small, kv_heads=small, group=small, states_head_dim=st.booleans(), gpt2=st.booleans()
+)
+def test_heads_round_trip(
+    tmp_path_factory: pytest.TempPathFactory,
+    head_dim: int,
+    kv_heads: int,
+    group: int,
+    states_head_dim: bool,
+    gpt2: bool,
+) -> None:
+    heads = kv_heads * group
+    config = {
+        "n_head" if gpt2 else "num_attention_heads": heads,
+        "n_embd" if gpt2 else "hidden_size": heads * head_dim,
+        "num_key_value_heads": kv_heads,
+        "_name_or_path": "some/model",
+    }
+    if states_head_dim:
+        head_dim += 1  # a model's head_dim need not be hidden size / heads
+        config["head_dim"] = head_dim
+    path = write(tmp_path_factory.mktemp("model"), config)
+    assert read_model_heads(path) == ModelHeads("some/model", head_dim, heads, kv_heads)
+
+
+def test_defaults_and_nulls(tmp_path: Path) -> None:
+    folder = tmp_path / "gpt2"
+    folder.mkdir()
+    config = {"n_embd": 768, "n_head": 12, "head_dim": None, "num_key_value_heads": None}
+    write(folder, config)
+    assert read_model_heads(folder) == ModelHeads("gpt2", 64, 12, 12)
+
+
+# Published configurations: (fields of config.json, head_dim, heads, kv_heads).
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (  # Llama 3 8B
+            {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8},
+            (128, 32, 8),
+        ),
+        (  # Gemma 7B
+            {
+                "hidden_size": 3072,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 16,
+                "head_dim": 256,
+            },
+            (256, 16, 16),
+        ),
+    ],
+)
+def test_published_models(
+    tmp_path: Path, config: dict[str, int], expected: tuple[int, int, int]
+) -> None:
+    model = read_model_heads(write(tmp_path, config))
+    assert (model.head_dim, model.heads, model.kv_heads) == expected
+
+
+GOOD = {"hidden_size": 768, "num_attention_heads": 12}
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({}, "lacks num_attention_heads (or n_head)"),
+        ({"num_attention_heads": 12}, "lacks hidden_size (or n_embd), and head_dim in its place"),
+        (GOOD | {"hidden_size": 769}, "has hidden_size 769, which num_attention_heads 12 does not"),
+        (GOOD | {"num_key_value_heads": 5}, "has num_key_value_heads 5, which does not divide"),
+        (GOOD | {"head_dim": "64"}, "has head_dim '64'; it must be a whole number"),
+        (GOOD | {"head_dim": 64.0}, "has head_dim 64.0; it must be a whole number"),
+        (GOOD | {"head_dim": True}, "has head_dim True; it must be a whole number"),
+        (GOOD | {"num_key_value_heads": 0}, "has num_key_value_heads 0; it must be"),
+        ([GOOD], "is not a JSON object"),
+    ],
+)
+def test_unusable_configurations_name_the_file_and_the_field(
+    tmp_path: Path, config: object, complaint: str
+) -> None:
+    path = write(tmp_path, config)
+    with pytest.raises(IosimError) as caught:
+        read_model_heads(path)
+    assert str(caught.value).startswith(f"model config '{path}' {complaint}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00"])
+def test_a_file_that_is_not_json(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(IosimError, match=r"is not JSON; give a model's config\.json"):
+        read_model_heads(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(IosimError, match=r"config\.json' cannot be read \(No such file"):
+        read_model_heads(tmp_path)
