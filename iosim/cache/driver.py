@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
+import numpy as np
+
 from iosim.cache.index import LineIndex
 from iosim.cache.registry import Batch, Engine, make_curve, make_engines
 from iosim.cache.result import CacheConfig, CacheResult, CurveResult
@@ -68,6 +70,7 @@ def drive(stream: Stream, engines: Sequence[Engine], progress: Progress | None =
     """Feed a stream to engines; return False when an interrupt came before its end."""
     index = LineIndex()
     accesses = 0
+    any_write = False
     blocks = iter(stream)
     with _interruptible() as interrupt:
         while True:
@@ -80,7 +83,11 @@ def drive(stream: Stream, engines: Sequence[Engine], progress: Progress | None =
                 break
             distinct = engines[0].distinct if engines else 0
             ids = index.ids(block.lines, distinct)
-            batch = Batch(block.lines, block.writes, ids, index.size)
+            writes = block.writes
+            if writes is None and any_write:
+                writes = np.zeros(ids.size, dtype=np.uint8)
+            any_write = writes is not None
+            batch = Batch(block.lines, writes, ids, index.size)
             for engine in engines:
                 engine.feed(batch)
             accesses += ids.size

@@ -12,7 +12,7 @@ import numpy as np
 from iosim.cache import counters as at
 from iosim.cache.counters import OWN, to_result
 from iosim.cache.index import grown
-from iosim.cache.jit import compiled, prefetch
+from iosim.cache.jit import AHEAD, CACHED, compiled, prefetch
 from iosim.cache.registry import Batch, fully_associative
 from iosim.cache.result import CacheConfig, CacheResult
 
@@ -20,7 +20,6 @@ TIME: Final = OWN  # of the next insertion
 COUNT: Final = OWN + 1
 #: ``inserted`` holds 0 for a line never seen, 1 for one never inserted, else a time.
 FIRST_TIME: Final = 2
-AHEAD: Final = 24
 #: Times are int32; before they run out the table is numbered anew.
 TIME_LIMIT = (1 << 31) - (1 << 20)
 
@@ -45,16 +44,20 @@ def _fifo(
     written = 0
     through = 0
     unfetched = 0
-    has_writes = writes.size > 0
+    wide = inserted.size > CACHED
     for k in range(ids.size):
-        prefetch(inserted, ids[min(k + AHEAD, ids.size - 1)])
+        if wide:
+            prefetch(inserted, ids[min(k + AHEAD, ids.size - 1)])
         line = ids[k]
-        write = int(writes[k]) if has_writes else 0
-        written += write
-        mark = write
-        if not back:
-            through += write
-            mark = 0
+        write = 0
+        mark = 0
+        if writes is not None:
+            write = int(writes[k])
+            written += write
+            if back:
+                mark = write
+            else:
+                through += write
         since = inserted[line]
         if since >= time - count:
             hits += 1
@@ -62,7 +65,7 @@ def _fifo(
             continue
         if since == 0:
             compulsory += 1
-        if write and not allocate:
+        if writes is not None and write and not allocate:
             if back:
                 through += 1
             unfetched += 1
@@ -96,7 +99,6 @@ class Fifo:
         self._dirty = np.zeros(2, dtype=np.uint8)
         self._counters = np.zeros(at.SIZE, dtype=np.int64)
         self._counters[TIME] = FIRST_TIME
-        self._no_writes = np.zeros(0, dtype=np.uint8)
 
     @property
     def distinct(self) -> int:
@@ -111,7 +113,7 @@ class Fifo:
             self._number_anew()
         _fifo(
             batch.ids,
-            self._no_writes if batch.writes is None else batch.writes,
+            batch.writes,
             self._inserted,
             self._dirty,
             self._counters,

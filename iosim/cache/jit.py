@@ -5,7 +5,7 @@ Everything here also runs as plain Python under ``NUMBA_DISABLE_JIT=1``.  Words 
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numba
 from llvmlite import ir
@@ -13,12 +13,22 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+#: Accesses by which a loop fetches its table ahead, once the table is too large for a core's own
+#: cache: more entries than CACHED.
+AHEAD: Final = 24
+CACHED: Final = 1 << 18
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
     """Compile a loop with numba: cached on disk, without the interpreter lock."""
     return cast(Function, numba.njit(cache=True, nogil=True)(function))
+
+
+def inlined(function: Function) -> Function:
+    """Compile a helper into the loops that call it: a call with arrays would count references."""
+    return cast(Function, numba.njit(inline="always")(function))
 
 
 def popcount(word: int) -> int:

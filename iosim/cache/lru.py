@@ -14,7 +14,7 @@ import numpy as np
 from iosim.cache import counters as at
 from iosim.cache.counters import OWN, to_result
 from iosim.cache.index import grown
-from iosim.cache.jit import compiled, prefetch
+from iosim.cache.jit import AHEAD, CACHED, compiled, prefetch
 from iosim.cache.registry import Batch, fully_associative
 from iosim.cache.result import CacheConfig, CacheResult
 
@@ -24,7 +24,6 @@ COUNT: Final = OWN + 2
 #: ``last`` holds 0 for a line never seen, 1 for one seen but not resident, else a time.
 FIRST_TIME: Final = 2
 CHUNK: Final = 4096  # accesses between two looks at the ring
-AHEAD: Final = 24  # accesses by which the table is fetched ahead
 #: Times are int32; before they run out the table is numbered anew.
 TIME_LIMIT = (1 << 31) - (1 << 20)
 
@@ -44,47 +43,6 @@ def _compact(last: Any, ring: Any, tail: int, time: int) -> int:
 
 
 @compiled
-def _lru_reads(ids: Any, last: Any, ring: Any, counters: Any, capacity: int) -> None:
-    """The lean loop for a stream without writes; entries are ``id << 1``."""
-    mask = ring.size - 1
-    time, tail, count = counters[TIME], counters[TAIL], counters[COUNT]
-    misses = 0
-    compulsory = 0
-    evictions = 0
-    start = 0
-    while start < ids.size:
-        stop = min(ids.size, start + CHUNK)
-        if time - tail + (stop - start) > mask:
-            tail, time = time, _compact(last, ring, tail, time)
-        for k in range(start, stop):
-            prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
-            line = ids[k]
-            seen = last[line]
-            if seen >= tail:
-                ring[seen & mask] = -1
-            else:
-                misses += 1
-                if seen == 0:
-                    compulsory += 1
-                if count == capacity:
-                    while ring[tail & mask] < 0:
-                        tail += 1
-                    tail += 1
-                    evictions += 1
-                else:
-                    count += 1
-            ring[time & mask] = line << 1
-            last[line] = time
-            time += 1
-        start = stop
-    counters[TIME], counters[TAIL], counters[COUNT] = time, tail, count
-    counters[at.ACCESSES] += ids.size
-    counters[at.HITS] += ids.size - misses
-    counters[at.COMPULSORY] += compulsory
-    counters[at.EVICTIONS] += evictions
-
-
-@compiled
 def _lru(
     ids: Any,
     writes: Any,
@@ -96,9 +54,10 @@ def _lru(
     back: bool,
     hit_flags: Any,
 ) -> None:
-    """The loop with dirty bits and write rules; entries are ``id << 1 | dirty``.
+    """Simulate one batch; entries of the ring are ``id << 1 | dirty``.
 
-    Writes 1 or 0 into ``hit_flags`` unless it is empty.
+    ``writes`` and ``hit_flags`` (to be filled with 1 for a hit, 0 for a miss) may be None: the
+    loop is then compiled without them.
     """
     mask = ring.size - 1
     time, tail, count = counters[TIME], counters[TAIL], counters[COUNT]
@@ -109,34 +68,37 @@ def _lru(
     written = 0
     through = 0
     unfetched = 0
-    has_writes = writes.size > 0
-    wants_flags = hit_flags.size > 0
+    wide = last.size > CACHED
     start = 0
     while start < ids.size:
         stop = min(ids.size, start + CHUNK)
         if time - tail + (stop - start) > mask:
             tail, time = time, _compact(last, ring, tail, time)
         for k in range(start, stop):
-            prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
+            if wide:
+                prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
             line = ids[k]
-            write = int(writes[k]) if has_writes else 0
-            written += write
-            dirty = write
-            if not back:
-                through += write
-                dirty = 0
+            write = 0
+            dirty = 0
+            if writes is not None:
+                write = int(writes[k])
+                written += write
+                if back:
+                    dirty = write
+                else:
+                    through += write
             seen = last[line]
-            hit = seen >= tail
-            if wants_flags:
-                hit_flags[k] = hit
-            if hit:
+            if hit_flags is not None:
+                hit_flags[k] = seen >= tail
+            if seen >= tail:
                 hits += 1
-                dirty |= ring[seen & mask] & 1
+                if writes is not None:
+                    dirty |= ring[seen & mask] & 1
                 ring[seen & mask] = -1
             else:
                 if seen == 0:
                     compulsory += 1
-                if write and not allocate:
+                if writes is not None and write and not allocate:
                     if back:
                         through += 1
                     unfetched += 1
@@ -145,7 +107,8 @@ def _lru(
                 if count == capacity:
                     while ring[tail & mask] < 0:
                         tail += 1
-                    writebacks += ring[tail & mask] & 1
+                    if writes is not None:
+                        writebacks += ring[tail & mask] & 1
                     tail += 1
                     evictions += 1
                 else:
@@ -174,8 +137,6 @@ class Lru:
         self._last = np.zeros(0, dtype=np.int32)
         self._counters = np.zeros(at.SIZE, dtype=np.int64)
         self._counters[TIME] = self._counters[TAIL] = FIRST_TIME
-        self._any_write = False
-        self._no_flags = np.zeros(0, dtype=np.uint8)
 
     @property
     def distinct(self) -> int:
@@ -183,26 +144,21 @@ class Lru:
         return int(self._counters[at.COMPULSORY])
 
     def feed(self, batch: Batch, hit_flags: Any = None) -> None:
-        """Simulate one batch; write 1 for a hit, 0 for a miss into ``hit_flags`` (uint8) if given."""
+        """Simulate one batch; fill ``hit_flags`` (uint8), if given, with 1 for a hit, else 0."""
         self._last = grown(self._last, batch.size)
         self._make_room(batch.ids.size)
         if self._counters[TIME] + 2 * batch.ids.size + self._ring.size > TIME_LIMIT:
             self._number_anew()
-        capacity = self._config.capacity_lines
-        self._any_write |= batch.writes is not None
-        if hit_flags is None and not self._any_write:
-            _lru_reads(batch.ids, self._last, self._ring, self._counters, capacity)
-            return
         _lru(
             batch.ids,
-            self._no_flags if batch.writes is None else batch.writes,
+            batch.writes,
             self._last,
             self._ring,
             self._counters,
-            capacity,
+            self._config.capacity_lines,
             self._config.write_allocate,
             self._config.write_back,
-            self._no_flags if hit_flags is None else hit_flags,
+            hit_flags,
         )
 
     def results(self, partial: bool = False) -> Sequence[CacheResult]:

@@ -18,13 +18,12 @@ from typing import Any, Final
 import numpy as np
 
 from iosim.cache.index import grown
-from iosim.cache.jit import compiled, popcount, prefetch
+from iosim.cache.jit import AHEAD, CACHED, compiled, inlined, popcount, prefetch
 from iosim.cache.registry import Batch, curve
 from iosim.cache.result import CacheConfig, CurveResult, miss_curve
 
 WORDS: Final = 8  # words of 64 slots in a block
 SHIFT: Final = 9  # log2 of the slots in a block
-AHEAD: Final = 16
 #: Slots to begin with: a multiple of a block.
 FIRST_SLOTS = 1 << 18
 
@@ -33,7 +32,7 @@ LINES: Final = 1  # distinct lines
 WRITTEN: Final = 2
 
 
-@compiled
+@inlined
 def _count_to(bits: Any, tree: Any, slot: int) -> int:
     """Count the marks in all slots up to and including ``slot``."""
     block = slot >> SHIFT
@@ -48,7 +47,7 @@ def _count_to(bits: Any, tree: Any, slot: int) -> int:
     return total + popcount(bits[word] & ((np.int64(2) << (slot & 63)) - 1))
 
 
-@compiled
+@inlined
 def _close_block(bits: Any, tree: Any, block: int) -> None:
     """Enter a block whose last slot has been given out into the tree."""
     marks = 0
@@ -80,9 +79,10 @@ def _stack_distances(
     """
     one = np.int64(1)
     slot, lines, written = state[SLOT], state[LINES], state[WRITTEN]
-    has_writes = writes.size > 0
+    wide = last.size > CACHED
     for k in range(ids.size):
-        prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
+        if wide:
+            prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
         line = ids[k]
         before = int(last[line]) - 1
         distance = 1
@@ -105,7 +105,7 @@ def _stack_distances(
             if slot & ((1 << SHIFT) - 1) == 0:
                 _close_block(bits, tree, (slot >> SHIFT) - 1)
         distances[distance] += 1
-        if has_writes:
+        if writes is not None:
             largest = int(level[line])
             if largest > 0:
                 largest = max(largest, distance)
@@ -159,7 +159,6 @@ class LruCurve:
         self._distances = np.zeros(2, dtype=np.int64)
         self._merged = np.zeros(2, dtype=np.int64)
         self._state = np.zeros(4, dtype=np.int64)
-        self._no_writes = np.zeros(0, dtype=np.uint8)
         self._any_write = False
         self._open(FIRST_SLOTS)
 
@@ -173,17 +172,15 @@ class LruCurve:
         count = batch.ids.size
         self._last = grown(self._last, batch.size)
         self._distances = grown(self._distances, self.distinct + count + 2)
-        self._any_write |= batch.writes is not None
-        writes = self._no_writes
-        if self._any_write:
-            writes = np.zeros(count, dtype=np.uint8) if batch.writes is None else batch.writes
+        if batch.writes is not None:
+            self._any_write = True
             self._level = grown(self._level, batch.size)
             self._merged = grown(self._merged, self.distinct + count + 2)
         if self._state[SLOT] + count >= 64 * self._bits.size:
             self._make_room(count)
         _stack_distances(
             batch.ids,
-            writes,
+            batch.writes,
             self._last,
             self._bits,
             self._tree,

@@ -16,23 +16,26 @@ import numpy as np
 from iosim.cache import counters as at
 from iosim.cache.counters import to_result
 from iosim.cache.index import grown
-from iosim.cache.jit import compiled, prefetch, top_bit
+from iosim.cache.jit import AHEAD, CACHED, compiled, prefetch, top_bit
 from iosim.cache.registry import Batch, fully_associative
 from iosim.cache.result import CacheConfig, CacheResult
 
-AHEAD: Final = 24
 #: From here on times need 8 bytes.
 SHORT_TIMES = 1 << 32
+#: Accesses there is room for at first; room that is not used takes no memory.
+FIRST_ROOM = 1 << 24
 
 
 @compiled
 def _link(ids: Any, last: Any, next_use: Any, time: int) -> int:
     """Write each access's time as the next use of the one before; return how many had none."""
     compulsory = 0
+    wide = last.size > CACHED
     for k in range(ids.size):
-        prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
+        if wide:
+            prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
         line = ids[k]
-        before = int(last[line])  # one more than the time, so that 0 means never
+        before = np.int64(last[line])  # one more than the time, so that 0 means never
         if before == 0:
             compulsory += 1
         else:
@@ -40,48 +43,6 @@ def _link(ids: Any, last: Any, next_use: Any, time: int) -> int:
         time += 1
         last[line] = time
     return compulsory
-
-
-@compiled
-def _insert(low: Any, middle: Any, high: Any, top: Any, time: int) -> None:
-    one = np.int64(1)
-    word = time >> 6
-    bits = low[word]
-    low[word] = bits | (one << (time & 63))
-    if bits == 0:
-        middle[word >> 6] |= one << (word & 63)
-        high[word >> 12] |= one << ((word >> 6) & 63)
-        top[word >> 18] |= one << ((word >> 12) & 63)
-
-
-@compiled
-def _remove(low: Any, middle: Any, high: Any, top: Any, time: int) -> None:
-    one = np.int64(1)
-    word = time >> 6
-    bits = low[word] & ~(one << (time & 63))
-    low[word] = bits
-    if bits == 0:
-        bits = middle[word >> 6] & ~(one << (word & 63))
-        middle[word >> 6] = bits
-        if bits == 0:
-            bits = high[word >> 12] & ~(one << ((word >> 6) & 63))
-            high[word >> 12] = bits
-            if bits == 0:
-                top[word >> 18] &= ~(one << ((word >> 12) & 63))
-
-
-@compiled
-def _largest(low: Any, middle: Any, high: Any, top: Any) -> int:
-    """Return the largest time in the set, or -1 when it is empty."""
-    word = top.size - 1
-    while word >= 0 and top[word] == 0:
-        word -= 1
-    if word < 0:
-        return -1
-    word = (word << 6) | top_bit(top[word])
-    word = (word << 6) | top_bit(high[word])
-    word = (word << 6) | top_bit(middle[word])
-    return (word << 6) | top_bit(low[word])
 
 
 @compiled
@@ -102,7 +63,7 @@ def _opt(
     """Run the whole trace; return how many lines are dirty at the end."""
     one = np.int64(1)
     count = 0
-    dead = 0  # resident lines that are never used again: clean ones and dirty ones
+    dead_clean = 0  # resident lines that are never used again
     dead_dirty = 0
     dirty_count = 0  # dirty lines that are used again
     hits = 0
@@ -111,60 +72,85 @@ def _opt(
     written = 0
     through = 0
     unfetched = 0
-    has_writes = writes.size > 0
+    # One place each for "largest", "remove" and "insert", written out: a call with arrays would
+    # count references to them at every access.
     for time in range(next_use.size):
-        later = int(next_use[time])  # 0: never
-        write = int(writes[time]) if has_writes else 0
-        written += write
-        dirty = write
-        if not back:
-            through += write
-            dirty = 0
-        if (low[time >> 6] >> (time & 63)) & 1:
+        later = np.int64(next_use[time])  # 0: never
+        write = 0
+        dirty = 0
+        if writes is not None:
+            write = int(writes[time])
+            written += write
+            if back:
+                dirty = write
+            else:
+                through += write
+        gone = -1  # the time that leaves the set
+        hit = (low[time >> 6] >> (time & 63)) & 1 == 1
+        if hit:
             hits += 1
-            _remove(low, middle, high, top, time)
-            if has_writes and (dirty_bits[time >> 6] >> (time & 63)) & 1:
-                dirty = 1
-                dirty_count -= 1
+            gone = time
         else:
-            if write and not allocate:
+            if writes is not None and write and not allocate:
                 if back:
                     through += 1
                 unfetched += 1
                 continue
-            if count < capacity:
+            full = count == capacity
+            if full and dead_clean + dead_dirty == 0:
+                word = top.size - 1
+                while top[word] == 0:
+                    word -= 1
+                word = (word << 6) | top_bit(top[word])
+                word = (word << 6) | top_bit(high[word])
+                word = (word << 6) | top_bit(middle[word])
+                gone = (word << 6) | top_bit(low[word])
+            # A line that is never used again gains nothing by a swap with another such line.
+            if bypass and full and (later == 0 or (gone >= 0 and later > gone)):
+                through += write if back else 0
+                unfetched += write
+                continue
+            if not full:
                 count += 1
-            elif dead + dead_dirty > 0:
-                if bypass and later == 0:
-                    # Nothing is gained by a swap of two lines that are never used again.
-                    through += write if back else 0
-                    unfetched += write
-                    continue
+            else:
                 evictions += 1
-                if dead > 0:
-                    dead -= 1
-                else:
+                if dead_clean > 0:
+                    dead_clean -= 1
+                elif dead_dirty > 0:
                     dead_dirty -= 1
                     writebacks += 1
-            else:
-                victim = _largest(low, middle, high, top)
-                if bypass and (later == 0 or later > victim):
-                    through += write if back else 0
-                    unfetched += write
-                    continue
-                evictions += 1
-                _remove(low, middle, high, top, victim)
-                if has_writes and (dirty_bits[victim >> 6] >> (victim & 63)) & 1:
-                    dirty_bits[victim >> 6] &= ~(one << (victim & 63))
-                    dirty_count -= 1
+        if gone >= 0:
+            word = gone >> 6
+            bits = low[word] & ~(one << (gone & 63))
+            low[word] = bits
+            if bits == 0:
+                bits = middle[word >> 6] & ~(one << (word & 63))
+                middle[word >> 6] = bits
+                if bits == 0:
+                    bits = high[word >> 12] & ~(one << ((word >> 6) & 63))
+                    high[word >> 12] = bits
+                    if bits == 0:
+                        top[word >> 18] &= ~(one << ((word >> 12) & 63))
+            if writes is not None and (dirty_bits[word] >> (gone & 63)) & 1:
+                dirty_bits[word] &= ~(one << (gone & 63))
+                dirty_count -= 1
+                if hit:
+                    dirty = 1
+                else:
                     writebacks += 1
         if later == 0:
-            dead += 1 - dirty
+            dead_clean += 1 - dirty
             dead_dirty += dirty
         else:
-            _insert(low, middle, high, top, later)
-            if dirty:
-                dirty_bits[later >> 6] |= one << (later & 63)
+            word = later >> 6
+            bits = low[word]
+            low[word] = bits | (one << (later & 63))
+            if bits == 0:
+                middle[word >> 6] |= one << (word & 63)
+                high[word >> 12] |= one << ((word >> 6) & 63)
+                top[word >> 18] |= one << ((word >> 12) & 63)
+            if writes is not None and dirty:
+                dirty_bits[word] |= one << (later & 63)
                 dirty_count += 1
     counters[at.ACCESSES] = next_use.size
     counters[at.WRITES] = written
@@ -219,7 +205,7 @@ class Opt:
         counters = np.zeros(at.SIZE, dtype=np.int64)
         dirty_left = _opt(
             self._next_use[: self._accesses],
-            self._writes[: self._accesses],
+            self._writes[: self._accesses] if any_write else None,
             *levels,
             np.zeros(words if any_write else 0, dtype=np.int64),
             counters,
@@ -233,10 +219,19 @@ class Opt:
 
 
 def _lengthened(array: Any, size: int) -> Any:
-    """Return ``array`` with room for ``size`` entries, new ones 0; it grows by half, in place."""
-    if array.size < size:
-        array.resize(max(size, array.size + array.size // 2, 1 << 16), refcheck=False)
-    return array
+    """Return ``array`` with room for ``size`` entries, new ones 0.
+
+    Entries of up to 4 bytes move to a new array of at most twice the size (12 bytes an access
+    meanwhile; a fresh array gets large pages); longer ones grow in place, to stay below 16.
+    """
+    if array.size >= size:
+        return array
+    if array.itemsize > 4:
+        array.resize(size + size // 8, refcheck=False)
+        return array
+    longer = np.zeros(max(size, 2 * array.size, FIRST_ROOM), dtype=array.dtype)
+    longer[: array.size] = array
+    return longer
 
 
 @fully_associative("opt")

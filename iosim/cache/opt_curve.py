@@ -18,14 +18,13 @@ from typing import Any, Final
 import numpy as np
 
 from iosim.cache.index import grown
-from iosim.cache.jit import compiled, popcount, prefetch, top_bit
+from iosim.cache.jit import AHEAD, CACHED, compiled, inlined, popcount, prefetch, top_bit
 from iosim.cache.registry import Batch, curve
 from iosim.cache.result import CacheConfig, CurveResult, miss_curve
 
 NEVER: Final = 1 << 30  # above every sum, below overflow when one is added
 FAR: Final = (1 << 31) - 1  # a marker time after every other
 LEAF: Final = 64  # capacities in a leaf of the second tree
-AHEAD: Final = 16
 #: Slots to begin with: 64 times a power of 2.
 FIRST_SLOTS = 1 << 18
 
@@ -33,12 +32,12 @@ SLOT: Final = 0  # the next slot
 LINES: Final = 1  # distinct lines
 
 
-@compiled
+@inlined
 def _word_sum(lines: int, marks: int) -> int:
     return popcount(marks) - popcount(lines)
 
 
-@compiled
+@inlined
 def _word_min(lines: int, marks: int) -> int:
     """Smallest (markers - lines) after a line of this word, within the word."""
     smallest = NEVER
@@ -52,7 +51,7 @@ def _word_min(lines: int, marks: int) -> int:
     return smallest
 
 
-@compiled
+@inlined
 def _lowest_zero(lines: int, marks: int, beyond: int, above: int) -> int:
     """Lowest line bit above bit ``above`` after which the sum is 0, or -1.
 
@@ -71,7 +70,7 @@ def _lowest_zero(lines: int, marks: int, beyond: int, above: int) -> int:
     return found
 
 
-@compiled
+@inlined
 def _refresh(lines: Any, marks: Any, sums: Any, mins: Any, word: int) -> None:
     """Bring the tree over time up to date after a change in ``word``."""
     node = (sums.size >> 1) + word
@@ -85,7 +84,7 @@ def _refresh(lines: Any, marks: Any, sums: Any, mins: Any, word: int) -> None:
         node >>= 1
 
 
-@compiled
+@inlined
 def _balanced_after(lines: Any, marks: Any, sums: Any, mins: Any, before: int, current: int) -> int:
     """Earliest latest-use slot after slot ``before`` after which markers and lines balance.
 
@@ -125,7 +124,7 @@ def _balanced_after(lines: Any, marks: Any, sums: Any, mins: Any, before: int, c
     return (word << 6) + _lowest_zero(lines[word], marks[word], beyond, -1)
 
 
-@compiled
+@inlined
 def _set_marker(marker: Any, earliest: Any, capacity: int, slot: int) -> None:
     """Move the marker of a capacity to ``slot``."""
     marker[capacity] = slot
@@ -140,7 +139,7 @@ def _set_marker(marker: Any, earliest: Any, capacity: int, slot: int) -> None:
         node >>= 1
 
 
-@compiled
+@inlined
 def _smallest_capacity(marker: Any, earliest: Any, slot: int) -> int:
     """Smallest capacity whose marker is at or before ``slot``."""
     node = 1
@@ -173,8 +172,10 @@ def _opt_distances(
     """
     one = np.int64(1)
     slot, distinct = state[SLOT], state[LINES]
+    wide = last.size > CACHED
     for k in range(ids.size):
-        prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
+        if wide:
+            prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
         line = ids[k]
         before = int(last[line]) - 1
         if before == slot - 1 and slot > 0:

@@ -16,7 +16,8 @@ class Batch:
     """Some accesses on their way into the engines.
 
     ``lines`` int64 line numbers, ``ids`` int32 (one for each line number, see LineIndex), ``size``
-    above every id so far, ``writes`` uint8 with 1 for a write, or None when all are reads.
+    above every id so far, ``writes`` uint8 with 1 for a write.  ``writes`` is None, and the loops
+    are the lean ones, as long as there was no write in this batch or any before it.
     """
 
     lines: NDArray[np.int64]

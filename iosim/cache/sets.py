@@ -81,16 +81,18 @@ def _in_sets(
     through = 0
     unfetched = 0
     conflicts = 0
-    has_writes = writes.size > 0
     unsigned_sets = np.uint64(sets)
     for k in range(ids.size):
         line = ids[k]
-        write = int(writes[k]) if has_writes else 0
-        written += write
-        mark = write
-        if not back:
-            through += write
-            mark = 0
+        write = 0
+        mark = 0
+        if writes is not None:
+            write = int(writes[k])
+            written += write
+            if back:
+                mark = write
+            else:
+                through += write
         here = int(lines[k] % unsigned_sets)
         first = here * ways
         way = 0
@@ -102,7 +104,7 @@ def _in_sets(
         else:
             if shadow_hits[k]:
                 conflicts += 1
-            if write and not allocate:
+            if writes is not None and write and not allocate:
                 if back:
                     through += 1
                 unfetched += 1
@@ -152,7 +154,6 @@ class SetAssociative:
         self._dirty = np.zeros(config.capacity_lines, dtype=np.uint8)
         self._state = np.zeros(self._sets, dtype=np.int64)
         self._counters = np.zeros(at.SIZE, dtype=np.int64)
-        self._no_writes = np.zeros(0, dtype=np.uint8)
 
     @property
     def distinct(self) -> int:
@@ -166,7 +167,7 @@ class SetAssociative:
         _in_sets(
             batch.lines.view(np.uint64),
             batch.ids,
-            self._no_writes if batch.writes is None else batch.writes,
+            batch.writes,
             shadow_hits,
             self._tags,
             self._dirty,
