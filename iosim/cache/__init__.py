@@ -21,7 +21,7 @@ _HOMES = {
     "read_trace": "formats",
     "write_trace": "writers",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

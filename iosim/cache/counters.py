@@ -20,7 +20,7 @@ SIZE: Final = 16
 def to_result(
     policy: str, config: CacheConfig, counters: Any, dirty_left: int, partial: bool
 ) -> CacheResult:
-    """Turn counters into a result; ``dirty_left`` lines are dirty when the trace ends."""
+    """Turn counters into a result; `dirty_left` lines are dirty when the trace ends."""
     flushed = dirty_left if config.flush else 0
     c = [int(value) for value in counters]
     misses = c[ACCESSES] - c[HITS]

@@ -26,10 +26,10 @@ def simulate(
     config: CacheConfig | None = None,
     progress: Progress | None = None,
 ) -> list[CacheResult]:
-    """Simulate every policy at every capacity (in lines) in one pass over ``stream``.
+    """Simulate every policy at every capacity (in lines) in one pass over `stream`.
 
-    ``config`` gives the other rules of the caches; its own capacity is not used.  Results come
-    policy by policy, in the order of ``capacities``.  After an interrupt (Ctrl-C) they hold what
+    `config` gives the other rules of the caches; its own capacity is not used.  Results come
+    policy by policy, in the order of `capacities`.  After an interrupt (Ctrl-C) they hold what
     was counted so far and are marked partial.  Raises IosimError for a cache that cannot be and
     for a stream without accesses.
 
@@ -54,7 +54,7 @@ def simulate_curves(
 ) -> list[CurveResult]:
     """Compute the misses at all capacities for every policy ("lru", "opt") in one pass.
 
-    As ``simulate`` otherwise.
+    As `simulate` otherwise.
 
     >>> from iosim.cache.stream import from_arrays
     >>> [r.misses.tolist() for r in simulate_curves(from_arrays([1, 2, 1, 3, 2]), ["lru", "opt"])]

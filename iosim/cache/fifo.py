@@ -1,7 +1,7 @@
 """Fully associative FIFO at one size.
 
 The lines inserted last are the resident ones, so a line is resident when its insertion is among
-the latest ``count``: no queue is needed.  A ring over insertions holds the dirty bits.
+the latest `count`: no queue is needed.  A ring over insertions holds the dirty bits.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from iosim.cache.result import CacheConfig, CacheResult
 
 TIME: Final = OWN  # of the next insertion
 COUNT: Final = OWN + 1
-#: ``inserted`` holds 0 for a line never seen, 1 for one never inserted, else a time.
+#: `inserted` holds 0 for a line never seen, 1 for one never inserted, else a time.
 FIRST_TIME: Final = 2
 #: Times are int32; before they run out the table is numbered anew.
 TIME_LIMIT = (1 << 31) - (1 << 20)
@@ -94,6 +94,7 @@ class Fifo:
     """Fully associative FIFO of one size: feed it batches, ask for its result."""
 
     def __init__(self, config: CacheConfig) -> None:
+        """Start empty."""
         self._config = config
         self._inserted = np.zeros(0, dtype=np.int32)
         self._dirty = np.zeros(2, dtype=np.uint8)
@@ -133,7 +134,7 @@ class Fifo:
         return np.arange(time - count, time)
 
     def _make_room(self, new: int) -> None:
-        """Let the ring of dirty bits hold what may be resident after ``new`` more accesses."""
+        """Let the ring of dirty bits hold what may be resident after `new` more accesses."""
         resident = min(self._config.capacity_lines, self.distinct + new)
         if self._dirty.size > resident:
             return

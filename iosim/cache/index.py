@@ -1,6 +1,6 @@
 """Line numbers to small ids, so that every engine indexes plain arrays.
 
-Most traces touch a dense region: lines of a *window* get the id ``line - base`` at once.  Lines
+Most traces touch a dense region: lines of a *window* get the id `line - base` at once.  Lines
 outside it go through an open-addressing hash table and get ids after the window.  An id never
 changes once given out.
 """
@@ -23,7 +23,7 @@ ID_LIMIT = 1 << 30
 
 @compiled
 def _window_ids(lines: Any, base: int, span: int, ids: Any) -> bool:
-    """Write ``line - base`` for all lines; say whether all of them lie in the window."""
+    """Write `line - base` for all lines; say whether all of them lie in the window."""
     outside = False
     limit = base + span
     low_base = base & 0x3FFFFFFF
@@ -36,7 +36,7 @@ def _window_ids(lines: Any, base: int, span: int, ids: Any) -> bool:
 
 @compiled
 def _slot(keys: Any, values: Any, line: int) -> int:
-    """Position of ``line`` in the hash table, or of the empty place where it belongs."""
+    """Position of `line` in the hash table, or of the empty place where it belongs."""
     mask = keys.size - 1
     # Two multiplications of 32-bit halves by 31-bit odd numbers: never above 63 bits.
     low = (line & 0xFFFFFFFF) * 0x5BD1E995
@@ -44,7 +44,7 @@ def _slot(keys: Any, values: Any, line: int) -> int:
     place = ((low >> 17) ^ (high >> 13) ^ low) & mask
     while values[place] >= 0 and keys[place] != line:
         place = (place + 1) & mask
-    return place
+    return int(place)
 
 
 @compiled
@@ -85,6 +85,7 @@ class LineIndex:
     """
 
     def __init__(self) -> None:
+        """Start without ids."""
         self._base = 0
         self._span = 0
         self._known = 0  # lines in the hash table
@@ -97,7 +98,7 @@ class LineIndex:
         return self._span + self._known
 
     def ids(self, lines: NDArray[np.int64], distinct: int = 0) -> NDArray[np.int32]:
-        """Return the ids of ``lines``; ``distinct`` is how many lines are known to differ so far.
+        """Return the ids of `lines`; `distinct` is how many lines are known to differ so far.
 
         Raises IosimError beyond 2^30 ids.
         """
@@ -127,7 +128,7 @@ class LineIndex:
         self._widen(lines, distinct=0)
 
     def _widen(self, lines: NDArray[np.int64], distinct: int) -> bool:
-        """Widen the window to hold ``lines`` if its tables stay in proportion."""
+        """Widen the window to hold `lines` if its tables stay in proportion."""
         low, high = int(lines.min()), int(lines.max())
         span = high - self._base + 1
         if low < self._base or span > max(SMALL_WINDOW, min(SPREAD * distinct, ID_LIMIT // 2)):
@@ -136,7 +137,7 @@ class LineIndex:
         return True
 
     def _make_room(self, new: int) -> None:
-        """Keep the hash table at most half full, whatever the next ``new`` lines are."""
+        """Keep the hash table at most half full, whatever the next `new` lines are."""
         size = self._keys.size
         if 2 * (self._known + new) <= size:
             return
@@ -148,7 +149,7 @@ class LineIndex:
 
 
 def grown(table: Any, size: int) -> Any:
-    """Return ``table`` with at least ``size`` entries, new ones 0; it grows by doubling."""
+    """Return `table` with at least `size` entries, new ones 0; it grows by doubling."""
     if table.size >= size:
         return table
     larger = np.zeros(max(size, 2 * table.size), dtype=table.dtype)

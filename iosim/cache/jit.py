@@ -1,6 +1,6 @@
 """What the compiled loops share: the compiling decorator, bit operations and a prefetch hint.
 
-Everything here also runs as plain Python under ``NUMBA_DISABLE_JIT=1``.  Words of bits are int64
+Everything here also runs as plain Python under `NUMBA_DISABLE_JIT=1`.  Words of bits are int64
 (bit 63 is the sign): mixing int64 and uint64 would give floats in numba.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 import numba
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
@@ -31,7 +31,7 @@ def inlined(function: Function) -> Function:
     return cast(Function, numba.njit(inline="always")(function))
 
 
-def popcount(word: int) -> int:
+def popcount(word: Any) -> int:
     """Count the bits set in an int64 word.
 
     >>> popcount(0b1011), popcount(-1)
@@ -40,7 +40,7 @@ def popcount(word: int) -> int:
     return (int(word) & 0xFFFFFFFFFFFFFFFF).bit_count()
 
 
-def top_bit(word: int) -> int:
+def top_bit(word: Any) -> int:
     """Index of the highest bit set in an int64 word that is not 0.
 
     >>> top_bit(0b1011), top_bit(-1)
@@ -50,10 +50,10 @@ def top_bit(word: int) -> int:
 
 
 def prefetch(array: Any, index: int) -> None:
-    """Hint that ``array[index]`` is wanted soon; never reads or writes it, so any index is safe."""
+    """Hint that `array[index]` is wanted soon; never reads or writes it, so any index is safe."""
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+@intrinsic
 def _ctpop(_typing: Any, _word: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
@@ -61,7 +61,7 @@ def _ctpop(_typing: Any, _word: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+@intrinsic
 def _ctlz(_typing: Any, _word: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -69,14 +69,14 @@ def _ctlz(_typing: Any, _word: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+@intrinsic
 def _prefetch(_typing: Any, array: Any, _index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         byte_pointer = ir.PointerType(ir.IntType(8))
         address = builder.bitcast(builder.gep(data, [args[1]]), byte_pointer)
         int32 = ir.IntType(32)
-        hint = cgutils.get_or_insert_function(
+        hint = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
             builder.module,
             ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32]),
             "llvm.prefetch.p0i8" if "i8*" in str(byte_pointer) else "llvm.prefetch.p0",
@@ -88,16 +88,16 @@ def _prefetch(_typing: Any, array: Any, _index: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-@overload(popcount, strict=False)  # type: ignore[untyped-decorator, unused-ignore]
+@overload(popcount, strict=False)
 def _popcount_compiled(word: Any) -> Any:
-    return lambda word: _ctpop(word)
+    return lambda word: _ctpop(word)  # type: ignore[call-arg]
 
 
-@overload(top_bit, strict=False)  # type: ignore[untyped-decorator, unused-ignore]
+@overload(top_bit, strict=False)
 def _top_bit_compiled(word: Any) -> Any:
-    return lambda word: 63 - _ctlz(word)
+    return lambda word: 63 - _ctlz(word)  # type: ignore[call-arg]
 
 
-@overload(prefetch, strict=False)  # type: ignore[untyped-decorator, unused-ignore]
+@overload(prefetch, strict=False)
 def _prefetch_compiled(array: Any, index: Any) -> Any:
-    return lambda array, index: _prefetch(array, index)
+    return lambda array, index: _prefetch(array, index)  # type: ignore[call-arg]

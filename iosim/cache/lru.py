@@ -1,8 +1,8 @@
 """Fully associative LRU at one size, without lists and without deleting from a table.
 
-Accesses are logged in a ring; ``last[id]`` is the place of a line's latest one.  The resident
-lines are those whose latest access lies at or after ``tail``.  Evicting the least recent line
-moves ``tail`` past the oldest live entry; a hit kills its old entry.  When the ring is full, its
+Accesses are logged in a ring; `last[id]` is the place of a line's latest one.  The resident
+lines are those whose latest access lies at or after `tail`.  Evicting the least recent line
+moves `tail` past the oldest live entry; a hit kills its old entry.  When the ring is full, its
 live entries move together.  Each access costs O(1) amortised and the state stays in registers.
 """
 
@@ -21,7 +21,7 @@ from iosim.cache.result import CacheConfig, CacheResult
 TIME: Final = OWN
 TAIL: Final = OWN + 1
 COUNT: Final = OWN + 2
-#: ``last`` holds 0 for a line never seen, 1 for one seen but not resident, else a time.
+#: `last` holds 0 for a line never seen, 1 for one seen but not resident, else a time.
 FIRST_TIME: Final = 2
 CHUNK: Final = 4096  # accesses between two looks at the ring
 #: Times are int32; before they run out the table is numbered anew.
@@ -30,7 +30,7 @@ TIME_LIMIT = (1 << 31) - (1 << 20)
 
 @compiled
 def _compact(last: Any, ring: Any, tail: int, time: int) -> int:
-    """Move the live entries of [tail, time) to times from ``time`` on; return the new time."""
+    """Move the live entries of [tail, time) to times from `time` on; return the new time."""
     mask = ring.size - 1
     new = time
     for old in range(tail, time):
@@ -54,9 +54,9 @@ def _lru(
     back: bool,
     hit_flags: Any,
 ) -> None:
-    """Simulate one batch; entries of the ring are ``id << 1 | dirty``.
+    """Simulate one batch; entries of the ring are `id << 1 | dirty`.
 
-    ``writes`` and ``hit_flags`` (to be filled with 1 for a hit, 0 for a miss) may be None: the
+    `writes` and `hit_flags` (to be filled with 1 for a hit, 0 for a miss) may be None: the
     loop is then compiled without them.
     """
     mask = ring.size - 1
@@ -132,6 +132,7 @@ class Lru:
     """Fully associative LRU of one size: feed it batches, ask for its result."""
 
     def __init__(self, config: CacheConfig) -> None:
+        """Start empty."""
         self._config = config
         self._ring = np.full(2 * CHUNK, -1, dtype=np.int32)
         self._last = np.zeros(0, dtype=np.int32)
@@ -144,7 +145,7 @@ class Lru:
         return int(self._counters[at.COMPULSORY])
 
     def feed(self, batch: Batch, hit_flags: Any = None) -> None:
-        """Simulate one batch; fill ``hit_flags`` (uint8), if given, with 1 for a hit, else 0."""
+        """Simulate one batch; fill `hit_flags` (uint8), if given, with 1 for a hit, else 0."""
         self._last = grown(self._last, batch.size)
         self._make_room(batch.ids.size)
         if self._counters[TIME] + 2 * batch.ids.size + self._ring.size > TIME_LIMIT:
@@ -174,7 +175,7 @@ class Lru:
         return entries[entries >= 0]
 
     def _make_room(self, new: int) -> None:
-        """Let the ring hold twice the lines that may be resident after ``new`` more accesses."""
+        """Let the ring hold twice the lines that may be resident after `new` more accesses."""
         resident = min(self._config.capacity_lines, self.distinct + new)
         if self._ring.size >= 2 * (resident + CHUNK):
             return

@@ -34,7 +34,7 @@ WRITTEN: Final = 2
 
 @inlined
 def _count_to(bits: Any, tree: Any, slot: int) -> int:
-    """Count the marks in all slots up to and including ``slot``."""
+    """Count the marks in all slots up to and including `slot`."""
     block = slot >> SHIFT
     total = 0
     node = block
@@ -71,10 +71,10 @@ def _stack_distances(
     merged: Any,
     state: Any,
 ) -> None:
-    """Add the distances of one batch to the histogram ``distances``.
+    """Add the distances of one batch to the histogram `distances`.
 
-    ``last[id]`` is one more than the slot of the latest access, 0 for none.  ``level[id]`` is
-    the largest distance since the last write, 0 when there was none; ``merged[m]`` counts the
+    `last[id]` is one more than the slot of the latest access, 0 for none.  `level[id]` is
+    the largest distance since the last write, 0 when there was none; `merged[m]` counts the
     writes that need no write-back in a cache of at least m lines.
     """
     one = np.int64(1)
@@ -122,7 +122,7 @@ def _stack_distances(
 def _compact(last: Any, bits: Any, ranks: Any, new_bits: Any) -> int:
     """Renumber the marked slots 0, 1, 2, ... in order; return how many there are.
 
-    ``ranks`` is scratch of one entry a word.
+    `ranks` is scratch of one entry a word.
     """
     total = 0
     for word in range(bits.size):
@@ -153,6 +153,7 @@ class LruCurve:
     """LRU at all sizes: feed it batches, ask for the curve."""
 
     def __init__(self, config: CacheConfig) -> None:
+        """Start empty; of `config`, `line_bytes` and `flush` matter."""
         self._config = config
         self._last = np.zeros(0, dtype=np.int32)
         self._level = np.zeros(0, dtype=np.int32)

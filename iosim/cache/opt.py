@@ -9,7 +9,7 @@ Of the lines never used again, clean ones leave first.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -166,6 +166,7 @@ class Opt:
     """Fully associative OPT of several sizes over one record of next uses."""
 
     def __init__(self, configs: Sequence[CacheConfig]) -> None:
+        """Start empty; every size is simulated when results are asked for."""
         self._configs = tuple(configs)
         self._last = np.zeros(0, dtype=np.uint32)
         self._next_use = np.zeros(0, dtype=np.uint32)
@@ -198,7 +199,9 @@ class Opt:
 
     def _result(self, config: CacheConfig, partial: bool) -> CacheResult:
         words = (self._accesses >> 6) + 1
-        levels = [np.zeros((words >> shift) + 1, dtype=np.int64) for shift in (0, 6, 12, 18)]
+        low, middle, high, top = (
+            np.zeros((words >> shift) + 1, dtype=np.int64) for shift in (0, 6, 12, 18)
+        )
         any_write = self._writes.size > 0
         if any_write:
             self._writes = _lengthened(self._writes, self._accesses)
@@ -206,7 +209,10 @@ class Opt:
         dirty_left = _opt(
             self._next_use[: self._accesses],
             self._writes[: self._accesses] if any_write else None,
-            *levels,
+            low,
+            middle,
+            high,
+            top,
             np.zeros(words if any_write else 0, dtype=np.int64),
             counters,
             config.capacity_lines,
@@ -219,7 +225,7 @@ class Opt:
 
 
 def _lengthened(array: Any, size: int) -> Any:
-    """Return ``array`` with room for ``size`` entries, new ones 0.
+    """Return `array` with room for `size` entries, new ones 0.
 
     Entries of up to 4 bytes move to a new array of at most twice the size (12 bytes an access
     meanwhile; a fresh array gets large pages); longer ones grow in place, to stay below 16.

@@ -33,12 +33,12 @@ LINES: Final = 1  # distinct lines
 
 
 @inlined
-def _word_sum(lines: int, marks: int) -> int:
+def _word_sum(lines: Any, marks: Any) -> int:
     return popcount(marks) - popcount(lines)
 
 
 @inlined
-def _word_min(lines: int, marks: int) -> int:
+def _word_min(lines: Any, marks: Any) -> int:
     """Smallest (markers - lines) after a line of this word, within the word."""
     smallest = NEVER
     passed = 0
@@ -52,10 +52,10 @@ def _word_min(lines: int, marks: int) -> int:
 
 
 @inlined
-def _lowest_zero(lines: int, marks: int, beyond: int, above: int) -> int:
-    """Lowest line bit above bit ``above`` after which the sum is 0, or -1.
+def _lowest_zero(lines: Any, marks: Any, beyond: int, above: int) -> int:
+    """Lowest line bit above bit `above` after which the sum is 0, or -1.
 
-    ``beyond`` is the sum of everything after this word.
+    `beyond` is the sum of everything after this word.
     """
     found = -1
     lines &= ~((np.int64(2) << above) - 1) if above >= 0 else np.int64(-1)
@@ -72,7 +72,7 @@ def _lowest_zero(lines: int, marks: int, beyond: int, above: int) -> int:
 
 @inlined
 def _refresh(lines: Any, marks: Any, sums: Any, mins: Any, word: int) -> None:
-    """Bring the tree over time up to date after a change in ``word``."""
+    """Bring the tree over time up to date after a change in `word`."""
     node = (sums.size >> 1) + word
     sums[node] = _word_sum(lines[word], marks[word])
     mins[node] = _word_min(lines[word], marks[word])
@@ -86,9 +86,9 @@ def _refresh(lines: Any, marks: Any, sums: Any, mins: Any, word: int) -> None:
 
 @inlined
 def _balanced_after(lines: Any, marks: Any, sums: Any, mins: Any, before: int, current: int) -> int:
-    """Earliest latest-use slot after slot ``before`` after which markers and lines balance.
+    """Earliest latest-use slot after slot `before` after which markers and lines balance.
 
-    Words from ``current`` on are not in the tree yet.
+    Words from `current` on are not in the tree yet.
     """
     word = before >> 6
     if word == current:
@@ -121,12 +121,12 @@ def _balanced_after(lines: Any, marks: Any, sums: Any, mins: Any, before: int, c
         else:
             node = right
     word = node - (sums.size >> 1)
-    return (word << 6) + _lowest_zero(lines[word], marks[word], beyond, -1)
+    return int((word << 6) + _lowest_zero(lines[word], marks[word], beyond, -1))
 
 
 @inlined
 def _set_marker(marker: Any, earliest: Any, capacity: int, slot: int) -> None:
-    """Move the marker of a capacity to ``slot``."""
+    """Move the marker of a capacity to `slot`."""
     marker[capacity] = slot
     leaf = capacity // LEAF
     smallest = FAR
@@ -141,7 +141,7 @@ def _set_marker(marker: Any, earliest: Any, capacity: int, slot: int) -> None:
 
 @inlined
 def _smallest_capacity(marker: Any, earliest: Any, slot: int) -> int:
-    """Smallest capacity whose marker is at or before ``slot``."""
+    """Smallest capacity whose marker is at or before `slot`."""
     node = 1
     while node < earliest.size >> 1:
         node *= 2
@@ -150,7 +150,7 @@ def _smallest_capacity(marker: Any, earliest: Any, slot: int) -> int:
     capacity = (node - (earliest.size >> 1)) * LEAF
     while marker[capacity] > slot:
         capacity += 1
-    return capacity
+    return int(capacity)
 
 
 @compiled
@@ -166,9 +166,9 @@ def _opt_distances(
     distances: Any,
     state: Any,
 ) -> None:
-    """Add the distances of one batch to the histogram ``distances``.
+    """Add the distances of one batch to the histogram `distances`.
 
-    ``last[id]`` is one more than the slot of the latest access, 0 for none.
+    `last[id]` is one more than the slot of the latest access, 0 for none.
     """
     one = np.int64(1)
     slot, distinct = state[SLOT], state[LINES]
@@ -238,7 +238,7 @@ def _compact(last: Any, marker: Any, lines: Any, marks: Any, new_lines: Any, new
 
 @compiled
 def _build_time_tree(lines: Any, marks: Any, sums: Any, mins: Any, words: int) -> None:
-    """Fill the tree over time from its first ``words`` words."""
+    """Fill the tree over time from its first `words` words."""
     leaves = sums.size >> 1
     for word in range(words):
         sums[leaves + word] = _word_sum(lines[word], marks[word])
@@ -266,6 +266,7 @@ class OptCurve:
     """OPT at all sizes (must allocate): feed it batches, ask for the curve."""
 
     def __init__(self, config: CacheConfig) -> None:
+        """Start empty; of `config`, `line_bytes` matters."""
         self._config = config
         self._last = np.zeros(0, dtype=np.int32)
         self._distances = np.zeros(2, dtype=np.int64)

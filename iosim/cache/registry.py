@@ -15,8 +15,8 @@ from iosim.errors import IosimError
 class Batch:
     """Some accesses on their way into the engines.
 
-    ``lines`` int64 line numbers, ``ids`` int32 (one for each line number, see LineIndex), ``size``
-    above every id so far, ``writes`` uint8 with 1 for a write.  ``writes`` is None, and the loops
+    `lines` int64 line numbers, `ids` int32 (one for each line number, see LineIndex), `size`
+    above every id so far, `writes` uint8 with 1 for a write.  `writes` is None, and the loops
     are the lean ones, as long as there was no write in this batch or any before it.
     """
 
@@ -39,7 +39,7 @@ class Engine(Protocol):
         ...
 
     def results(self, partial: bool = False) -> Sequence[CacheResult | CurveResult]:
-        """Counts so far; ``partial`` marks them as those of an interrupted run."""
+        """Counts so far; `partial` marks them as those of an interrupted run."""
         ...
 
 
@@ -89,7 +89,7 @@ def policies() -> tuple[str, ...]:
 
 
 def make_engines(policy: str, configs: Sequence[CacheConfig]) -> Sequence[Engine]:
-    """Build engines for one policy; all ``configs`` agree in whether ``ways`` is given.
+    """Build engines for one policy; all `configs` agree in whether `ways` is given.
 
     Raises IosimError for an unknown policy or a cache that cannot be.
     """

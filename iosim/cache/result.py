@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 class CacheConfig:
     """One cache: its size and rules.
 
-    ``capacity_lines`` is in lines, ``line_bytes`` in bytes; ``ways=None`` is fully associative.
-    ``write_allocate``: a write miss brings the line in.  ``write_back``: a write marks the line
-    dirty and it is written when it leaves (else every write goes through).  ``bypass``: OPT may
-    leave a line out that is needed later than all it holds.  ``flush``: dirty lines that remain
+    `capacity_lines` is in lines, `line_bytes` in bytes; `ways=None` is fully associative.
+    `write_allocate`: a write miss brings the line in.  `write_back`: a write marks the line
+    dirty and it is written when it leaves (else every write goes through).  `bypass`: OPT may
+    leave a line out that is needed later than all it holds.  `flush`: dirty lines that remain
     at the end are written back and counted.
     """
 
@@ -31,11 +31,11 @@ class CacheConfig:
 class CacheResult:
     """Counts of one policy at one size over one trace; all in accesses or lines.
 
-    ``misses = compulsory + capacity + conflict``: the first access to a line, a miss that a fully
+    `misses = compulsory + capacity + conflict`: the first access to a line, a miss that a fully
     associative LRU cache of the same size has too, and the rest (Hill's three Cs, decided access
-    by access).  Fully associative caches have no conflict misses.  ``fetched`` lines came from
-    slow memory; ``writebacks`` dirty lines went there, ``flushed`` of them at the end;
-    ``writethroughs`` are writes passed on one by one.  ``partial`` marks an interrupted run.
+    by access).  Fully associative caches have no conflict misses.  `fetched` lines came from
+    slow memory; `writebacks` dirty lines went there, `flushed` of them at the end;
+    `writethroughs` are writes passed on one by one.  `partial` marks an interrupted run.
 
     >>> r = CacheResult(policy="lru", capacity_lines=2, line_bytes=1, ways=None, accesses=3,
     ...     reads=3, writes=0, hits=1, misses=2, compulsory=2, capacity=0, conflict=0,
@@ -80,11 +80,11 @@ class CacheResult:
 
 @dataclass(frozen=True, eq=False)
 class CurveResult:
-    """Misses at every capacity: ``misses[C]`` for C = 0, 1, ..., number of distinct lines.
+    """Misses at every capacity: `misses[C]` for C = 0, 1, ..., number of distinct lines.
 
-    Beyond the last entry the counts no longer change.  ``writebacks[C]`` counts dirty lines
+    Beyond the last entry the counts no longer change.  `writebacks[C]` counts dirty lines
     written back under write-allocate and write-back, those still there at the end included
-    (``flushed[C]`` of them); both are None for OPT.  Arrays are int64, in accesses and lines.
+    (`flushed[C]` of them); both are None for OPT.  Arrays are int64, in accesses and lines.
     """
 
     policy: str
@@ -144,8 +144,8 @@ def miss_curve(
 ) -> CurveResult:
     """Turn a histogram of stack distances into misses at every capacity.
 
-    ``distances[k]`` accesses hit in every cache of at least k lines (k = 1, 2, ...); the
-    ``compulsory`` ones hit in none (Mattson, Gecsei, Slutz and Traiger 1970).
+    `distances[k]` accesses hit in every cache of at least k lines (k = 1, 2, ...); the
+    `compulsory` ones hit in none (Mattson, Gecsei, Slutz and Traiger 1970).
     """
     accesses = reads + writes
     hits = np.zeros(compulsory + 1, dtype=np.int64)

@@ -1,6 +1,6 @@
 """Set-associative caches: LRU, FIFO and tree PLRU, with conflict misses told from capacity misses.
 
-A line lies in set ``line mod sets``, the line number taken as unsigned.  Empty ways fill first,
+A line lies in set `line mod sets`, the line number taken as unsigned.  Empty ways fill first,
 from way 0 on.  A fully associative LRU cache of the same size runs along: a miss that it does not
 have is a conflict miss.
 """
@@ -24,10 +24,10 @@ EMPTY: Final = -1
 
 
 @compiled
-def _towards(tree: int, way: int, ways: int) -> int:
-    """Flip the tree bits on the path to ``way`` so that they point away from it.
+def _towards(tree: Any, way: int, ways: int) -> Any:
+    """Flip the tree bits on the path to `way` so that they point away from it.
 
-    Node n has the children 2n and 2n + 1, the root is node 1; bit n of ``tree`` is 1 when the
+    Node n has the children 2n and 2n + 1, the root is node 1; bit n of `tree` is 1 when the
     victim is to be sought on the right.
     """
     node = 1
@@ -68,9 +68,9 @@ def _in_sets(
     allocate: bool,
     back: bool,
 ) -> None:
-    """Simulate one batch; ``lines`` are uint64.
+    """Simulate one batch; `lines` are uint64.
 
-    ``tags`` and ``dirty`` have ``sets * ways`` entries, ids and 0 or 1; ``state`` one entry a
+    `tags` and `dirty` have `sets * ways` entries, ids and 0 or 1; `state` one entry a
     set: the number of insertions (FIFO) or the tree bits (PLRU).  Under LRU the ways of a set
     are kept in order, the most recent first.
     """
@@ -143,6 +143,7 @@ class SetAssociative:
     """A set-associative cache of one size: feed it batches, ask for its result."""
 
     def __init__(self, policy: str, rule: int, config: CacheConfig) -> None:
+        """Start empty; `rule` is LRU, FIFO or PLRU."""
         assert config.ways is not None
         self._policy = policy
         self._rule = rule

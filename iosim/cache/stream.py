@@ -20,7 +20,7 @@ SPAN_LIMIT = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Accesses in order: int64 line numbers; uint8 ``writes`` with 1 for a write, None for none.
+    """Accesses in order: int64 line numbers; uint8 `writes` with 1 for a write, None for none.
 
     Line numbers of 2^63 and above (one-byte lines only) are stored wrapped, as negative ones.
     """
@@ -75,9 +75,9 @@ def from_arrays(
     sizes: ArrayLike | None = None,
     line_bytes: int = 1,
 ) -> Iterator[Block]:
-    """Stream NumPy arrays: integer ``addresses`` (bytes, or lines when ``line_bytes`` is 1).
+    """Stream NumPy arrays: integer `addresses` (bytes, or lines when `line_bytes` is 1).
 
-    ``writes`` is true for a write, ``sizes`` are in bytes.  Raises IosimError for arrays of
+    `writes` is true for a write, `sizes` are in bytes.  Raises IosimError for arrays of
     different lengths or addresses that are not integers.
 
     >>> [block.lines.tolist() for block in from_arrays([0, 64, 128], line_bytes=64)]
@@ -104,6 +104,10 @@ def from_arrays(
 def _integers(values: ArrayLike, name: str) -> Any:
     array = np.asarray(values).ravel()
     if array.size and array.dtype.kind not in "iu":
-        raise IosimError(f"{name} has entries of type {array.dtype}; give integers")
-    return np.ascontiguousarray(array).astype(np.int64 if array.dtype.kind == "i" else np.uint64,
-                                              copy=False).view(np.uint64)
+        entries = np.asarray(values, dtype=object).ravel().tolist()
+        if not all(isinstance(entry, int) and -(2**63) <= entry < 2**64 for entry in entries):
+            raise IosimError(f"{name} has entries of type {array.dtype}; give integers of 64 bits")
+        # A list that reaches 2^63 is no array of integers by itself.
+        array = np.array([entry % 2**64 for entry in entries], dtype=np.uint64)
+    wide = np.int64 if array.dtype.kind == "i" else np.uint64
+    return np.ascontiguousarray(array, dtype=wide if array.size else np.uint64).view(np.uint64)

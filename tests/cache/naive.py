@@ -2,6 +2,17 @@
 
 from collections import OrderedDict
 
+COUNTS = (
+    "hits",
+    "misses",
+    "compulsory",
+    "conflict",
+    "evictions",
+    "writebacks",
+    "writethroughs",
+    "fetched",
+)
+
 
 class Lru:
     """Keys in order of use; the first one leaves."""
@@ -77,9 +88,19 @@ class Plru:
 def simulate(
     trace, capacity, *, make=Lru, ways=None, write_allocate=True, write_back=True, flush=True
 ):
-    """Counts of one cache; ``trace`` is a list of (line, write)."""
+    """Counts of one cache; `trace` is a list of (line, write)."""
     count = dict.fromkeys(
-        "hits misses compulsory conflict evictions writebacks writethroughs fetched".split(), 0
+        [
+            "hits",
+            "misses",
+            "compulsory",
+            "conflict",
+            "evictions",
+            "writebacks",
+            "writethroughs",
+            "fetched",
+        ],
+        0,
     )
     sets = 1 if ways is None else capacity // ways
     caches = [make(capacity // sets) for _ in range(sets)]
@@ -121,7 +142,17 @@ def simulate_opt(
 ):
     """Belady's rule by looking ahead; among lines never used again clean ones leave first."""
     count = dict.fromkeys(
-        "hits misses compulsory conflict evictions writebacks writethroughs fetched".split(), 0
+        [
+            "hits",
+            "misses",
+            "compulsory",
+            "conflict",
+            "evictions",
+            "writebacks",
+            "writethroughs",
+            "fetched",
+        ],
+        0,
     )
     cache, seen = {}, set()
     for now, (line, write) in enumerate(trace):
@@ -187,10 +218,7 @@ def opt_distances(lines):
         carried, new = line, []
         for place in range(end):
             other = stack[place]
-            if place > 0 and next_use(carried, now) < next_use(other, now):
-                new.append(carried)
-                carried = other
-            elif place == 0:
+            if (place > 0 and next_use(carried, now) < next_use(other, now)) or place == 0:
                 new.append(carried)
                 carried = other
             else:

@@ -13,7 +13,8 @@ from iosim.cache import CacheConfig, from_arrays, read_trace, simulate, simulate
 
 TRACES = os.environ.get("IOSIM_TRACES")
 needs_traces = pytest.mark.skipif(
-    not TRACES, reason="published traces are not in the repository: set IOSIM_TRACES to their folder"
+    not TRACES,
+    reason="published traces are not in the repository; IOSIM_TRACES names their folder",
 )
 
 
@@ -123,9 +124,7 @@ def test_block_trace_of_libcachesim():
 )
 def test_traces_of_the_cache_lab(name, set_bits, ways, line_bits, hits, misses, evictions):
     """CS:APP's cache lab ignores the sizes of accesses."""
-    stream = read_trace(
-        Path(TRACES) / f"{name}.trace", line_bytes=2**line_bits, ignore_sizes=True
-    )
+    stream = read_trace(Path(TRACES) / f"{name}.trace", line_bytes=2**line_bits, ignore_sizes=True)
     config = CacheConfig(1, line_bytes=2**line_bits, ways=ways)
     (found,) = simulate(stream, ["lru"], [ways * 2**set_bits], config)
     assert (found.hits, found.misses, found.evictions) == (hits, misses, evictions)

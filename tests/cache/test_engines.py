@@ -110,9 +110,7 @@ def test_theorems(trace):
             for policy in ("lru", "fifo", "plru"):
                 if policy == "plru" and ways is None:
                     continue
-                (other,) = simulate(
-                    stream(trace), [policy], [capacity], CacheConfig(1, ways=ways)
-                )
+                (other,) = simulate(stream(trace), [policy], [capacity], CacheConfig(1, ways=ways))
                 assert best <= other.misses
     (kept_out,) = simulate(stream(trace), ["opt"], [4], CacheConfig(1, bypass=True))
     assert kept_out.misses <= opt.at(4).misses

@@ -66,14 +66,14 @@ def test_the_ring_moves_its_entries_together(shape, seed, distinct, capacity, cu
 
 
 @settings(max_examples=25)
-@given(
-    shape=shapes, seed=st.integers(0, 999), capacity=st.integers(1, 60), cut=st.integers(1, 90)
-)
+@given(shape=shapes, seed=st.integers(0, 999), capacity=st.integers(1, 60), cut=st.integers(1, 90))
 def test_times_start_again_before_they_run_out(shape, seed, capacity, cut):
     lines = trace(shape, seed, 2000, 50)
     writes = (lines + np.arange(lines.size)) % 3 == 0
-    expected = [naive.simulate(list(zip(lines.tolist(), writes.tolist(), strict=True)), capacity,
-                               make=twin) for twin in (naive.Lru, naive.Fifo)]
+    expected = [
+        naive.simulate(list(zip(lines.tolist(), writes.tolist(), strict=True)), capacity, make=twin)
+        for twin in (naive.Lru, naive.Fifo)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         # The least limits at which a fresh engine can still run a block.
         patch.setattr(lru, "TIME_LIMIT", 2 * lru.CHUNK + 600)
@@ -82,8 +82,9 @@ def test_times_start_again_before_they_run_out(shape, seed, capacity, cut):
             Block(lines[k : k + cut], writes[k : k + cut].astype(np.uint8))
             for k in range(0, lines.size, cut)
         )
-        for found, wanted in zip(simulate(stream, ["lru", "fifo"], [capacity]), expected,
-                                 strict=True):
+        for found, wanted in zip(
+            simulate(stream, ["lru", "fifo"], [capacity]), expected, strict=True
+        ):
             assert {name: found.to_dict()[name] for name in wanted} == wanted
 
 
@@ -112,8 +113,9 @@ def test_ids_are_one_to_one_and_stay(seed, scale):
         patch.setattr(index_module, "SMALL_WINDOW", int(random.integers(1, 2000)))
         for start in range(0, lines.size, 100):
             part = lines[start : start + 100]
-            for line, small in zip(part.tolist(), index.ids(part, len(known)).tolist(),
-                                   strict=True):
+            for line, small in zip(
+                part.tolist(), index.ids(part, len(known)).tolist(), strict=True
+            ):
                 assert known.setdefault(line, small) == small
                 assert 0 <= small < index.size
     assert len(set(known.values())) == len(known)
