@@ -73,7 +73,7 @@ def _fifo(
             continue
         if count == capacity:
             evictions += 1
-            writebacks += dirty[(time - count) & mask]
+            writebacks += int(dirty[(time - count) & mask])
         else:
             count += 1
         dirty[time & mask] = mark

@@ -44,7 +44,7 @@ def _count_to(bits: Any, tree: Any, slot: int) -> int:
     word = slot >> 6
     for before in range(block * WORDS, word):
         total += popcount(bits[before])
-    return total + popcount(bits[word] & ((np.int64(2) << (slot & 63)) - 1))
+    return total + popcount(bits[word] & ~(np.int64(-2) << (slot & 63)))
 
 
 @inlined
@@ -131,7 +131,7 @@ def _compact(last: Any, bits: Any, ranks: Any, new_bits: Any) -> int:
     for line in range(last.size):
         if last[line] > 0:
             slot = int(last[line]) - 1
-            below = (np.int64(1) << (slot & 63)) - 1
+            below = ~(np.int64(-1) << (slot & 63))
             last[line] = ranks[slot >> 6] + popcount(bits[slot >> 6] & below) + 1
     one = np.int64(1)
     for slot in range(total):
@@ -142,7 +142,7 @@ def _compact(last: Any, bits: Any, ranks: Any, new_bits: Any) -> int:
 @compiled
 def _last_distances(last: Any, level: Any, bits: Any, tree: Any, lines: int, out: Any) -> None:
     """Count dirty lines by the smallest cache in which they are dirty at the end."""
-    for line in range(last.size):
+    for line in range(level.size):
         if level[line] > 0:
             depth = lines - _count_to(bits, tree, int(last[line]) - 1) + 1
             out[max(depth, int(level[line]))] += 1

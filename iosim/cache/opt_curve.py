@@ -44,7 +44,7 @@ def _word_min(lines: Any, marks: Any) -> int:
     passed = 0
     while lines != 0:
         bit = top_bit(lines)
-        after = marks & ~((np.int64(2) << bit) - 1)
+        after = marks & (np.int64(-2) << bit)
         smallest = min(smallest, popcount(after) - passed)
         lines ^= np.int64(1) << bit
         passed += 1
@@ -58,11 +58,11 @@ def _lowest_zero(lines: Any, marks: Any, beyond: int, above: int) -> int:
     `beyond` is the sum of everything after this word.
     """
     found = -1
-    lines &= ~((np.int64(2) << above) - 1) if above >= 0 else np.int64(-1)
+    lines &= np.int64(-2) << above if above >= 0 else np.int64(-1)
     passed = 0
     while lines != 0:
         bit = top_bit(lines)
-        after = marks & ~((np.int64(2) << bit) - 1)
+        after = marks & (np.int64(-2) << bit)
         if beyond + popcount(after) - passed == 0:
             found = bit
         lines ^= np.int64(1) << bit
@@ -221,7 +221,7 @@ def _compact(last: Any, marker: Any, lines: Any, marks: Any, new_lines: Any, new
         if last[line] > 0:
             slot = int(last[line]) - 1
             word = slot >> 6
-            below = (one << (slot & 63)) - 1
+            below = ~(np.int64(-1) << (slot & 63))
             slot = ranks[word] + popcount((lines[word] | marks[word]) & below)
             new_lines[slot >> 6] |= one << (slot & 63)
             last[line] = slot + 1
@@ -229,7 +229,7 @@ def _compact(last: Any, marker: Any, lines: Any, marks: Any, new_lines: Any, new
         if marker[capacity] < FAR:
             slot = int(marker[capacity])
             word = slot >> 6
-            below = (one << (slot & 63)) - 1
+            below = ~(np.int64(-1) << (slot & 63))
             slot = ranks[word] + popcount((lines[word] | marks[word]) & below)
             new_marks[slot >> 6] |= one << (slot & 63)
             marker[capacity] = slot

@@ -117,7 +117,7 @@ def _in_sets(
                     way = state[here] % ways
                 else:
                     way = _pointed_at(state[here], ways)
-                writebacks += dirty[first + way]
+                writebacks += int(dirty[first + way])
             if rule == FIFO:
                 state[here] += 1
         if rule == LRU:
