@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 
+from iosim.errors import IosimError
 from iosim.reading.check import Checked
 from iosim.schedule.relation import Causal
 from iosim.schedule.tree import Dim
@@ -140,7 +141,28 @@ def fused(shape: AttentionShape, words: int, checked: Checked | None = None) -> 
         holds=holds,
         reason="the schedule is fused" if holds else "claimed for fused schedules only",
         leading="pairs (d + d_v)^2 / (M - 1)",
-        source="derived in this project; see docs/theorem.md",
+        source="derived in this project; proofs/coq/FusedBound.v",
+    )
+
+
+@bound
+def whole_rows(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """With whole rows, fused or not: pairs (d^2 + d_v^2) <= (M - 1) traffic.
+
+    Hypotheses: q_i meets k_j at one moment, and the accumulator of row i meets v_j at another (or
+    the same), whole rows of both in fast memory each time; scores may be kept, spilled or formed
+    again. Each meeting brings d^2 or d_v^2 pairs of words together. Constant 2 for d_v = d.
+    """
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    width = shape.head_dim**2 + shape.value_dim**2
+    holds = checked is not None and checked.whole_rows
+    return Bound(
+        name="whole_rows",
+        words=_ceil(pairs * width, max(words - 1, 1)),
+        holds=holds,
+        reason="rows meet whole" if holds else "claimed where rows of Q and K, O and V meet whole",
+        leading="pairs (d^2 + d_v^2) / (M - 1)",
+        source="derived in this project; proofs/coq/UnfusedBound.v",
     )
 
 
@@ -174,10 +196,14 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
 def lower_bounds(shape: AttentionShape, words: int, checked: Checked | None = None) -> list[Bound]:
     """Return every bound for a shape and M words; `checked` decides which may be claimed.
 
+    Raises IosimError for M below 1 word.
+
     >>> shape = AttentionShape(65536, 65536, 64)
     >>> [(b.name, b.words) for b in lower_bounds(shape, 65536) if b.holds]
     [('compulsory', 16777216), ('general', 268369920)]
     """
+    if words < 1:
+        raise IosimError(f"M is {words} words, but it must be at least 1")
     return [function(shape, words, checked) for function in BOUNDS.values()]
 
 

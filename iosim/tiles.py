@@ -8,7 +8,7 @@ from math import isqrt
 from iosim.errors import IosimError
 from iosim.reading.count import total_words
 from iosim.reading.residency import FastMemory
-from iosim.reading.walk import walk
+from iosim.reading.walk import kept_axes, walk
 from iosim.schedule.registry import Family
 from iosim.schedule.tree import For, Move, Schedule
 from iosim.shape import AttentionShape
@@ -191,15 +191,16 @@ class _Search:
 def full_tile_peak(schedule: Schedule) -> int:
     """Return the words that fast memory holds at most when every tile is a full one.
 
-    One iteration of each loop shows it. It equals `check`'s peak but where a mask lets only ragged
-    tiles meet.
+    One iteration of each loop shows it, or all where tiles are kept from one to the next. It equals
+    `check`'s peak but where a mask lets only ragged tiles meet or some tiles not at all.
     """
+    kept = kept_axes(schedule)
+
+    def choose(loop: For, blocks: range) -> range:
+        return range(loop.dim.blocks if loop.dim.name in kept else 1)
+
     memory = FastMemory()
-    for node, position in walk(schedule, _first_block):
+    for node, position in walk(schedule, choose):
         if isinstance(node, Move):
             memory.move(node, position)
     return memory.peak_words
-
-
-def _first_block(loop: For, blocks: range) -> range:
-    return range(1)

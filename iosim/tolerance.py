@@ -30,11 +30,15 @@ class Execution:
 
     ``tiles`` is the number of key tiles that a query row meets, ``largest_tile`` the keys in the
     largest of them (``ceil(n_keys / tiles)`` unless given). ``splits`` > 1: that many partial
-    results (O and LSE, float32) are merged at the end. ``stored_scores``: S is stored in the dtype,
-    as standard attention does. ``stored_output_per_tile``: O is normalised and stored in the dtype
-    after every tile, as in FlashAttention-1. float16 and bfloat16 mean operands given in that
-    dtype, float32 accumulation, l summed from P before P is rounded for P V, O rounded at the end.
-    Raises `IosimError` for an unknown dtype or a count below 1.
+    results (O and LSE, float32) are merged at the end; the other counts are then those of a split,
+    except ``n_keys``. ``stored_scores``: S and P are stored in the dtype, as standard attention
+    does; with ``tiles`` > 1, m and l were found in so many pieces of a row and P comes from them in
+    a later pass. ``stored_output_per_tile``: O is normalised and stored in the dtype after every
+    tile, as in FlashAttention-1.
+
+    float16 and bfloat16 mean operands given in that dtype, float32 accumulation, l summed from P
+    before P is rounded for P V, and O rounded at the end. Raises `IosimError` for an unknown dtype
+    or a count below 1.
     """
 
     dtype: str
@@ -48,9 +52,10 @@ class Execution:
 
     def __post_init__(self) -> None:
         precision(self.dtype)
-        for name in ("head_dim", "n_keys", "tiles", "splits"):
-            if getattr(self, name) < 1:
-                raise IosimError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("head_dim", "n_keys", "tiles", "largest_tile", "splits"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise IosimError(f"{name} must be at least 1, not {count}")
 
 
 def forward_error(execution: Execution, *, score_magnitude: float, value_magnitude: float) -> float:
@@ -69,18 +74,21 @@ def forward_error(execution: Execution, *, score_magnitude: float, value_magnitu
     """
     A, V = score_magnitude, value_magnitude
     error = 0.0
-    for one in (execution, _reference(execution)):
-        _, h = _scores_and_weights(one, A, A)
-        error += float(_output_error(one, 2 * V * np.tanh(h / 2), V, V))
+    with np.errstate(all="ignore"):
+        for one in (execution, _reference(execution)):
+            largest, h = _scores_and_weights(one, A, A)
+            error += float(_output_error(one, _farthest(h, V), V, V, largest))
     return error
 
 
 def lse_error(execution: Execution, *, score_magnitude: float) -> float:
     """The most that LSE (natural logarithm) may differ from `reference.attention`'s, as above."""
+    A = score_magnitude
     error = 0.0
-    for one in (execution, _reference(execution)):
-        largest, h = _scores_and_weights(one, score_magnitude, score_magnitude)
-        error += float(_lse_error(one, h, largest))
+    with np.errstate(all="ignore"):
+        for one in (execution, _reference(execution)):
+            largest, h = _scores_and_weights(one, A, A)
+            error += float(_lse_error(one, h, largest))
     return error
 
 
@@ -234,16 +242,18 @@ def _scores_and_weights(
         return error
 
     largest = worst + of_score(worst)
-    h = of_score(A) + 2 * u * largest + _exponentials(execution) * EXP_ROUNDOFFS * u * (1 + 8 * u)
+    e = EXP_ROUNDOFFS * u * (1 + 8 * u)
+    h = of_score(A) + 2 * u * largest + _exponentials(execution) * e
     if execution.splits > 1:
-        h = (
-            h
-            + 4 * u * largest
-            + (EXP_ROUNDOFFS + 12 * math.log(execution.n_keys)) * u * (1 + 8 * u)
-        )
+        h = h + 4 * u * largest + e + 12 * math.log(execution.n_keys) * u * (1 + 8 * u)
     # Nothing is promised where a score may overflow; the factor 4 leaves room for rounding.
     limit = form.largest if execution.stored_scores else form.accumulator_largest
     return largest, np.where(4 * worst < limit, h, np.inf)
+
+
+def _farthest(h: Numbers, V: float) -> Numbers:
+    """Step 3: how far an average of values |v| <= V moves when log-weights move by at most h."""
+    return np.where(np.isfinite(h), 2 * V * np.tanh(h / 2), np.inf)
 
 
 def _exponentials(execution: Execution) -> int:
@@ -263,15 +273,19 @@ def _sums(execution: Execution) -> tuple[float, float]:
     )
 
 
-def _output_error(execution: Execution, moved: Numbers, average: Numbers, V: float) -> Numbers:
+def _output_error(
+    execution: Execution, moved: Numbers, average: Numbers, V: float, largest: Numbers
+) -> Numbers:
     """Steps 4 to 7: the error of O, given what the weights' errors do to it (step 3).
 
     ``average`` bounds the weighted average of |v| under the computed weights.
     """
     form, n, tiles = precision(execution.dtype), execution.n_keys, execution.tiles
     g_o, g_l = _sums(execution)
-    if not (g_o < 1 and g_l < 1 and 4 * n * V < form.accumulator_largest):
-        return np.inf * (moved + 1)
+    if execution.stored_scores and tiles > 1:
+        u = form.accumulator_roundoff
+        apart = 4 * u * largest + (tiles + 1) * EXP_ROUNDOFFS * u * (1 + 8 * u)
+        g_l = (1 + g_l) * np.exp(apart) - 1
     reduced = form.storage != form.accumulator
     w, underflow = (form.roundoff, form.underflow) if reduced else (0.0, 0.0)
     lost = 4 * n * _exponentials(execution) * form.tiny * V + 4 * (n + 2 * tiles) * form.tiny
@@ -280,7 +294,8 @@ def _output_error(execution: Execution, moved: Numbers, average: Numbers, V: flo
     roundings = tiles if execution.stored_output_per_tile else 1
     grown = (1 + w) ** roundings
     stored = (1 + g_o) * ((grown - 1) * (average + error) + roundings * grown * underflow)
-    return np.where(V + error + stored < form.largest, error + stored, np.inf)
+    sums_fit = (g_o < 1) & (g_l < 1) & (4 * n * V < form.accumulator_largest)
+    return np.where(sums_fit & (V + error + stored < form.largest), error + stored, np.inf)
 
 
 def _lse_error(execution: Execution, h: Numbers, largest: Numbers) -> Numbers:
@@ -307,10 +322,10 @@ def _elementwise(
     e = np.expm1(h)
     kappa = (p * e).sum(axis=-1, keepdims=True)
     spread = (p * e) @ magnitude
-    cap = 2 * V * np.tanh(h.max(axis=-1, keepdims=True, initial=0.0) / 2)
+    farthest = _farthest(h.max(axis=-1, keepdims=True, initial=0.0), V)
     room = np.where(kappa < 1, 1 - kappa, np.nan)
-    moved = np.fmin((spread + kappa * abs(output)) / room, cap)
-    average = np.fmin(average + np.fmin((spread + kappa * average) / room, cap), V)
-    error = _output_error(execution, moved, average, V)
+    moved = np.fmin((spread + kappa * abs(output)) / room, farthest)
+    average = np.fmin(average + np.fmin((spread + kappa * average) / room, farthest), V)
+    error = _output_error(execution, moved, average, V, largest)
     lse = _lse_error(execution, h.max(axis=-1, initial=0.0), largest[..., 0])
     return np.where(seen[..., None], error, 0.0), np.where(seen, lse, 0.0)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
 
 import numpy as np
 
@@ -51,6 +52,48 @@ def row_finish(state):
     """(O, LSE) of one row state."""
     m, l, o = state
     return ([x / l for x in o], m + math.log(l)) if l else ([0.0] * len(o), -math.inf)
+
+
+def decimal_attention(q, k, v, scale):
+    """(O, LSE) of one head to 50 digits, as nested lists of Decimal; no mask."""
+    with localcontext(Context(prec=60)):
+        q, k, v = ([[Decimal(float(x)) for x in row] for row in a] for a in (q, k, v))
+        outputs, lses = [], []
+        for row in q:
+            weights = [
+                (Decimal(scale) * sum(x * y for x, y in zip(row, key, strict=True))).exp()
+                for key in k
+            ]
+            total = sum(weights)
+            outputs.append(
+                [
+                    sum(w * x for w, x in zip(weights, column, strict=True)) / total
+                    for column in zip(*v, strict=True)
+                ]
+            )
+            lses.append(total.ln())
+        return outputs, lses
+
+
+def plain_attention(q, k, v, visible, scale):
+    """(O, LSE) of one head in Python floats, without a maximum: for scores of ordinary size."""
+    outputs, lses = [], []
+    for i, row in enumerate(q):
+        weights = [
+            math.exp(scale * math.fsum(x * y for x, y in zip(row, key, strict=True)))
+            if visible[i][j]
+            else 0.0
+            for j, key in enumerate(k)
+        ]
+        total = math.fsum(weights)
+        outputs.append(
+            [
+                math.fsum(w * x for w, x in zip(weights, column, strict=True)) / (total or 1.0)
+                for column in zip(*v, strict=True)
+            ]
+        )
+        lses.append(math.log(total) if total else -math.inf)
+    return outputs, lses
 
 
 @dataclass(frozen=True)
@@ -114,3 +157,18 @@ class Tiled:
             state = merge(parts.pop(), state)
         O, lse = finish(state)
         return form.round(O), lse
+
+    def tiled_standard(self, q, k, v, visible=None, scale=None):
+        """S and P stored in the dtype; m and l tile by tile; P from them in a second pass."""
+        form = precision(self.dtype)
+        m = np.full(len(q), -np.inf, form.accumulator)
+        l = np.zeros(len(q), form.accumulator)
+        stored = [(form.round(s), v_j) for s, v_j in self.tiles(q, k, v, visible, scale)]
+        for s, _ in stored:
+            m_new = new_maximum(s, m)
+            l = rescale(m, m_new) * l + stable_exp(s, m_new).sum(axis=-1)
+            m = m_new
+        o = np.zeros((len(q), v.shape[-1]), form.accumulator)
+        for s, v_j in stored:
+            o += form.round(normalise(stable_exp(s, m), l)) @ v_j
+        return form.round(o), log_sum_exp(m, l)

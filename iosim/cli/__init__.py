@@ -83,6 +83,10 @@ class LazyGroup(click.Group):
             return result
         except IosimError as error:
             raise _WrongUse(str(error)) from error
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:  # one sentence, without the usage lines
+            raise _WrongUse(error.format_message()) from error
         except KeyboardInterrupt:
             raise _Interrupted("interrupted") from None
         except BrokenPipeError:

@@ -4,10 +4,11 @@ The tree is run on the first two and the last two blocks of each axis, with thei
 of other blocks have the same sizes and meet the same rules.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
-from iosim.reading.residency import FastMemory
+from iosim.reading.residency import FastMemory, where
 from iosim.reading.walk import Position, corner_blocks, tile_ranges, walk
 from iosim.schedule.operations import find_operation
 from iosim.schedule.tree import Compute, Move, Schedule, Tensor
@@ -19,34 +20,41 @@ class Checked:
 
     `peak_words` and `peak_bytes` are the most that fast memory holds at once. A schedule is `fused`
     when every product P V happens while the whole rows of Q and K that formed P, and of V and O,
-    are in fast memory (theory of the fused bound); it `materialises` when its scores go to slow
-    memory and its probabilities come back from there, so that each matmul stands alone.
+    are in fast memory (theory of the fused bound). Weaker, it uses `whole_rows` when each score is
+    formed from whole rows of Q and K at once, and each value absorbed as a whole row of V into a
+    whole row of O. It `materialises` when its scores go to slow memory and its probabilities come
+    back from there, so that each matmul stands alone; it `rematerialises` when it forms some score
+    more than once.
     """
 
     peak_words: int
     peak_bytes: int
     fused: bool
+    whole_rows: bool
     materialises: bool
+    rematerialises: bool
 
 
 def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     """Return the peak residency and the derived properties of a schedule, or raise what is wrong.
 
     `capacity` is M in words; None asks for the properties alone. Raises ScheduleError for a tile
-    that is used while it is not resident, made twice, read before anything wrote it, or left
-    resident at the end; CapacityError where more than `capacity` words are needed.
+    that is used while it is not resident or before anything computed it, made twice, loaded before
+    anything stored its tensor, or left resident at the end; CapacityError where more than
+    `capacity` words are needed.
 
     >>> from iosim.schedule import family
     >>> from iosim.shape import AttentionShape
     >>> flash2 = family("flash2").build(AttentionShape(4096, 4096, 64), br=128, bc=128)
-    >>> check(flash2, capacity=50_000)
-    Checked(peak_words=49408, peak_bytes=148480, fused=True, materialises=False)
+    >>> found = check(flash2, capacity=50_000)
+    >>> found.peak_words, found.fused, found.materialises
+    (49408, True, False)
     """
     memory = FastMemory(capacity)
     products = _Products()
     outputs = set()
     written: set[tuple[str, object]] = set()
-    for node, position in walk(schedule, corner_blocks):
+    for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
             key = memory.move(node, position)
             if node.tensor.place == "output":
@@ -57,17 +65,30 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
                 written.discard(key)
             elif node.kind in ("store", "add") and key not in written:
                 raise ScheduleError(
-                    f"line {node.line!r}: {node.kind} of {node.tensor.name}, "
-                    "which was never computed"
+                    f"{where(node)}: {node.kind} of {node.tensor.name}, which was never computed"
                 )
             products.see_move(node)
         else:
-            for tensor in (*node.inputs, *node.outputs):
+            for tensor in node.outputs:
                 memory.require(tensor, tile_ranges(tensor, position), node)
+            for tensor in node.inputs:
+                key = memory.require(tensor, tile_ranges(tensor, position), node)
+                if key not in written:
+                    raise ScheduleError(
+                        f"{where(node)}: {node.operation} uses {tensor.name}, "
+                        "which was never computed"
+                    )
             written.update((t.name, tile_ranges(t, position)) for t in node.outputs)
             products.see_compute(node, position, memory)
     memory.finish(schedule, outputs)
-    return Checked(memory.peak_words, memory.peak_bytes, products.fused, products.materialises)
+    return Checked(
+        peak_words=memory.peak_words,
+        peak_bytes=memory.peak_bytes,
+        fused=products.fused,
+        whole_rows=products.whole_rows,
+        materialises=products.materialises,
+        rematerialises=products.rematerialises,
+    )
 
 
 class _Products:
@@ -77,6 +98,9 @@ class _Products:
         self.operands: dict[str, tuple[Tensor, Tensor]] = {}
         self.meetings = 0
         self.apart = 0
+        self.split = 0
+        self.formed: set[tuple[object, ...]] = set()
+        self.rematerialises = False
         self.from_slow: set[str] = set()
         self.stored_scores = False
         self.loaded_probabilities = False
@@ -92,23 +116,29 @@ class _Products:
             self.stored_scores = True
 
     def see_compute(self, node: Compute, position: Position, memory: FastMemory) -> None:
-        role = find_operation(node.operation).role
+        role = find_operation(node).role
         if role == "scores":
             self.operands[node.outputs[0].name] = (node.inputs[0], node.inputs[1])
+            self.split += not _all_whole(node.inputs[:2], position)
+            formed = tuple(tile_ranges(t, position) for t in (node.outputs[0], *node.inputs[:2]))
+            self.rematerialises |= formed in self.formed
+            self.formed.add(formed)
         elif role == "accumulate":
             self.meetings += 1
-            if not self._together(position, memory):
+            self.split += not _all_whole((node.inputs[1], node.outputs[0]), position)
+            if not self._together(node, position, memory):
                 self.apart += 1
             if node.inputs[0].name in self.from_slow:
                 self.loaded_probabilities = True
             else:
                 self.kept_on_chip = True
 
-    def _together(self, position: Position, memory: FastMemory) -> bool:
-        """Return whether the whole rows of Q and K of the current tile are resident."""
+    def _together(self, product: Compute, position: Position, memory: FastMemory) -> bool:
+        """Return whether the whole rows of Q, K, V and O of the current tile are resident."""
+        own = (product.inputs[1], product.outputs[0])
         return bool(self.operands) and all(
             (tensor.name, _whole_rows(tensor, position)) in memory.tiles
-            for pair in self.operands.values()
+            for pair in (own, *self.operands.values())
             for tensor in pair
         )
 
@@ -117,8 +147,17 @@ class _Products:
         return self.meetings > 0 and self.apart == 0
 
     @property
+    def whole_rows(self) -> bool:
+        return self.meetings > 0 and bool(self.operands) and self.split == 0
+
+    @property
     def materialises(self) -> bool:
         return self.stored_scores and self.loaded_probabilities and not self.kept_on_chip
+
+
+def _all_whole(tensors: Iterable[Tensor], position: Position) -> bool:
+    """Return whether the current tiles hold all words of their rows."""
+    return all(tile_ranges(t, position) == _whole_rows(t, position) for t in tensors)
 
 
 def _whole_rows(tensor: Tensor, position: Position) -> tuple[tuple[int, int], ...]:

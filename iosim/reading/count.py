@@ -16,7 +16,7 @@ from iosim.schedule.tree import Compute, Move, Schedule, nodes
 def count(schedule: Schedule) -> Traffic:
     """Return the traffic of a schedule in words, over batch and heads, every number exact.
 
-    Raises ScheduleError for a tree that no machine could run.
+    Raises ScheduleError for moves that no machine could make; `check` looks at all the rest.
 
     >>> from iosim.schedule import family
     >>> from iosim.shape import AttentionShape
@@ -27,7 +27,7 @@ def count(schedule: Schedule) -> Traffic:
     """
     tally = _tally(schedule)
     memory = FastMemory()
-    for node, position in walk(schedule, corner_blocks):
+    for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
             memory.move(node, position)
     return Traffic(
@@ -58,7 +58,7 @@ def _flops(schedule: Schedule) -> int:
     for node, loops in nodes(schedule.body):
         if isinstance(node, Compute):
             operands = (*node.outputs, *node.inputs)
-            for coefficient, which in find_operation(node.operation).flops:
+            for coefficient, which in find_operation(node).flops:
                 axes = union(operands[i] for i in which)
                 flops += coefficient * prod(f.value for f in factors(axes, loops))
     return flops

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.precision import Precision, precision
-from iosim.reading.residency import FastMemory, Key
+from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.traffic import Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
-from iosim.schedule.operations import find_operation
+from iosim.schedule.operations import Operation, find_operation
 from iosim.schedule.tree import Compute, Dim, Move, Schedule, Tensor, nodes
 from iosim.shape import AttentionShape
 
@@ -80,6 +80,11 @@ def execute(
     tally = Tally()
     tiles: dict[Key, Array] = {}
     context = _Context(schedule, form, 1 / math.sqrt(shape.head_dim) if scale is None else scale)
+    operations = {
+        id(node): find_operation(node)
+        for node, _ in nodes(schedule.body)
+        if isinstance(node, Compute)
+    }
     flops = 0
     with np.errstate(all="ignore"):  # infinities and NaN are carried to where they belong
         for node, position in walk(schedule):
@@ -95,7 +100,7 @@ def execute(
                     slow.store(node, key[1], tiles[key])
                 tally.note(node, slow.moved)
             else:
-                flops += _compute(node, position, fast, tiles, context)
+                flops += _compute(node, operations[id(node)], position, fast, tiles, context)
     fast.finish(schedule, slow.outputs)
     return Execution(
         outputs={name: slow.output(name, leading) for name in sorted(slow.outputs)},
@@ -133,7 +138,12 @@ class _Context:
         self._mask = schedule.mask
         self._shape = schedule.shape
         self._form = form
-        self._n = {"query": schedule.shape.n_q, "key": schedule.shape.n_k}
+        self._n = {
+            dim.name: dim.n
+            for node, _ in nodes(schedule.body)
+            if isinstance(node, Move)
+            for dim in node.tensor.axes
+        }
 
     def _rows(self, axis: str) -> slice:
         at = self.position.get(axis)
@@ -149,15 +159,25 @@ class _Context:
 
 
 def _compute(
-    node: Compute, position: Position, fast: FastMemory, tiles: dict[Key, Array], context: _Context
+    node: Compute,
+    operation: Operation,
+    position: Position,
+    fast: FastMemory,
+    tiles: dict[Key, Array],
+    context: _Context,
 ) -> int:
     """Run a computation on its resident tiles and return the FLOPs of the tiles it worked on."""
-    operation = find_operation(node.operation)
     operands = (*node.outputs, *node.inputs)
     keys = [fast.require(t, tile_ranges(t, position), node) for t in operands]
     context.position = position
     arrays = [tiles[key] for key in keys]
-    operation.run(context, arrays[: len(node.outputs)], arrays[len(node.outputs) :])
+    try:
+        operation.run(context, arrays[: len(node.outputs)], arrays[len(node.outputs) :])
+    except ValueError as error:  # from NumPy, where shapes do not match
+        names = ", ".join(tile_name(t, key[1]) for t, key in zip(operands, keys, strict=True))
+        raise ScheduleError(
+            f"{where(node)}: the sizes of {names} do not match in {node.operation}"
+        ) from error
     flops = 0
     for coefficient, which in operation.flops:
         extent: dict[str, int] = {}
@@ -196,14 +216,14 @@ class _SlowMemory:
 
     def load(self, move: Move, ranges: Ranges) -> Array:
         """Return a copy of a tile in the dtype it is held in."""
-        where = _index(move.tensor.axes, ranges)
+        at = _index(move.tensor.axes, ranges)
         written = self._written.get(move.tensor.name)
-        if written is not None and not written[where].all():
+        if written is not None and not written[at].all():
             raise ScheduleError(
-                f"line {move.line!r}: load of {tile_name(move.tensor, ranges)}, "
+                f"{where(move)}: load of {tile_name(move.tensor, ranges)}, "
                 "some words of which nothing has written"
             )
-        tile = self._arrays[move.tensor.name][where]
+        tile = self._arrays[move.tensor.name][at]
         self.moved = tile.size
         return tile.astype(_held(move.tensor))
 
@@ -219,13 +239,19 @@ class _SlowMemory:
 
     def store(self, move: Move, ranges: Ranges, tile: Array) -> None:
         """Copy a tile out, rounded to its item type in slow memory; add it for an `add`."""
-        where = _index(move.tensor.axes, ranges)
+        at = _index(move.tensor.axes, ranges)
         array = self._arrays[move.tensor.name]
+        written = self._written[move.tensor.name]
         if move.kind == "add":
-            array[where] += tile.astype(array.dtype)
+            if not written[at].all():
+                raise ScheduleError(
+                    f"{where(move)}: add to {tile_name(move.tensor, ranges)}, "
+                    "some words of which nothing has written"
+                )
+            array[at] += tile.astype(array.dtype)
         else:
-            array[where] = tile.astype(array.dtype)
-        self._written[move.tensor.name][where] = True
+            array[at] = tile.astype(array.dtype)
+        written[at] = True
         self.moved = tile.size
 
     def output(self, name: str, leading: int) -> Array:

@@ -11,7 +11,6 @@ set of axes touches, in all iterations together, the product of
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from iosim.errors import ScheduleError
 from iosim.schedule.tree import Dim, For, Tensor
 
 
@@ -26,34 +25,28 @@ class Factor:
 def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]:
     """Return the factors whose product is the words touched by a node under these loops.
 
-    Of two loops over one axis the inner one decides. Factors of 1 along an axis of one row are
-    left out. Raises ScheduleError for a relation whose other axis is not looped over outside it.
+    Factors of 1 along an axis of one row are left out.
     """
-    inner = {loop.dim.name: loop for loop in loops}
+    around = {loop.dim.name: loop for loop in loops}
     names = {dim.name for dim in axes}
     found: list[Factor] = []
     done: set[str] = set()
-    for loop in inner.values():
+    for loop in around.values():
         relation = loop.relation
         if relation is None:
             continue
         pair = (relation.query, relation.key)
-        if not set(pair) <= inner.keys():
-            raise ScheduleError(
-                f"the loop over {loop.dim.name!r} relates {pair[0]!r} to {pair[1]!r}, "
-                "but only one of them is looped over there; nest the loop inside the other's"
-            )
-        sums = relation.sums(inner[pair[0]].dim, inner[pair[1]].dim)
+        sums = relation.sums(around[pair[0]].dim, around[pair[1]].dim)
         has = (pair[0] in names, pair[1] in names)
         found.append(Factor(_PAIR_SYMBOLS[has], sums.select(*has)))
         done |= set(pair)
-    for name, loop in inner.items():
+    for name, loop in around.items():
         if name not in done and loop.dim.n > 1:
             dim = loop.dim
             found.append(
                 Factor(dim.symbol, dim.n) if name in names else Factor(dim.count, dim.blocks)
             )
-    found.extend(Factor(d.symbol, d.n) for d in axes if d.name not in inner and d.n > 1)
+    found.extend(Factor(d.symbol, d.n) for d in axes if d.name not in around and d.n > 1)
     return tuple(found)
 
 

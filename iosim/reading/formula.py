@@ -83,40 +83,48 @@ def _term(coefficient: int, symbols: Symbols) -> str:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """The words that one line moves of one tensor in one direction: read, write or add."""
+
+    line: str
+    tensor: str
+    direction: str
+    words: Polynomial
+
+
+@dataclass(frozen=True)
 class Formula:
-    """The traffic of a schedule in words as polynomials, with the values of their symbols.
+    """The traffic of a schedule in words as polynomials, with the values of their symbols."""
 
-    `tensors` and `lines` are keyed by (name of the tensor or text of the line, direction), where
-    the direction is read, write or add.
-    """
-
-    tensors: Mapping[tuple[str, str], Polynomial]
-    lines: Mapping[tuple[str, str], Polynomial]
+    entries: tuple[Entry, ...]
     values: Mapping[str, int]
 
-    def words(self, direction: str = "") -> Polynomial:
-        """Return the words read, written or added; all of them without a direction."""
-        total = Polynomial({})
-        for (_, towards), polynomial in self.tensors.items():
-            if direction in ("", towards):
-                total += polynomial
-        return total
+    def words(self, direction: str = "", *, tensor: str = "", line: str = "") -> Polynomial:
+        """Return the words moved in one direction, of one tensor, on one line; of all by default.
 
-    def line(self, text: str) -> Polynomial:
-        """Return all words of one line."""
+        >>> from iosim.schedule import family
+        >>> from iosim.shape import AttentionShape
+        >>> flash1 = family("flash1").build(AttentionShape(1000, 1000, 64), br=64, bc=100)
+        >>> print(formula(flash1).words("read", line="load Q_i, O_i, l_i, m_i"))
+        T_c n_q (2 d + 2)
+        """
         total = Polynomial({})
-        for (line, _), polynomial in self.lines.items():
-            if line == text:
-                total += polynomial
+        for entry in self.entries:
+            if (
+                direction in ("", entry.direction)
+                and tensor in ("", entry.tensor)
+                and line in ("", entry.line)
+            ):
+                total += entry.words
         return total
 
     def value(self, direction: str = "") -> int:
-        """Return the words read, written or added as a number; all of them without a direction."""
+        """Return the words moved in one direction (all by default) as a number."""
         return self.words(direction).value(self.values)
 
     def legend(self) -> dict[str, int]:
         """Return the value of each symbol used, in the order in which formulas show them."""
-        used = {s for p in self.tensors.values() for symbols in p.terms for s in symbols}
+        used = {s for entry in self.entries for symbols in entry.words.terms for s in symbols}
         return {symbol: self.values[symbol] for symbol in sorted(used, key=_rank)}
 
 
@@ -131,8 +139,7 @@ def formula(schedule: Schedule) -> Formula:
     >>> print(found.words("read"), "=", found.value("read"))
     d (2 T_r n_k + n_q) = 1088000
     """
-    tensors: dict[tuple[str, str], Polynomial] = {}
-    lines: dict[tuple[str, str], Polynomial] = {}
+    moved: dict[tuple[str, str, str], Polynomial] = {}
     values: dict[str, int] = {}
     for node, loops in nodes(schedule.body):
         if not isinstance(node, Move) or node.kind not in DIRECTIONS:
@@ -144,9 +151,7 @@ def formula(schedule: Schedule) -> Formula:
                     f"symbol {factor.symbol!r} stands for {values[factor.symbol]} and for "
                     f"{factor.value} in one schedule; give one of the axes a symbol of its own"
                 )
-        moved = Polynomial({tuple(sorted((f.symbol for f in found), key=_rank)): 1})
-        direction = DIRECTIONS[node.kind]
-        for table, key in ((tensors, node.tensor.name), (lines, node.line)):
-            at = (key, direction)
-            table[at] = table[at] + moved if at in table else moved
-    return Formula(tensors, lines, values)
+        words = Polynomial({tuple(sorted((f.symbol for f in found), key=_rank)): 1})
+        key = (node.line, node.tensor.name, DIRECTIONS[node.kind])
+        moved[key] = moved[key] + words if key in moved else words
+    return Formula(tuple(Entry(*key, words) for key, words in moved.items()), values)

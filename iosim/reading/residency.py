@@ -28,8 +28,9 @@ class FastMemory:
     def move(self, move: Move, position: Position) -> Key:
         """Account for a move and return the tile it is about.
 
-        Raises ScheduleError for a tile made twice, a store or free of one that is not resident, or
-        a load of a tensor that nothing has stored; CapacityError for more than `capacity` words.
+        Raises ScheduleError for a tile made twice, a store or free of one that is not resident, a
+        load or add of a tensor that nothing has stored; CapacityError for more than `capacity`
+        words.
         """
         tensor = move.tensor
         ranges = tile_ranges(tensor, position)
@@ -37,14 +38,11 @@ class FastMemory:
         if move.kind in ("load", "new"):
             if key in self.tiles:
                 raise ScheduleError(
-                    f"{_where(move)}: {move.kind} of {tile_name(tensor, ranges)}, "
+                    f"{where(move)}: {move.kind} of {tile_name(tensor, ranges)}, "
                     "which is resident already; free it first"
                 )
-            if move.kind == "load" and tensor.place != "input" and tensor.name not in self.stored:
-                raise ScheduleError(
-                    f"{_where(move)}: load of {tile_name(tensor, ranges)}, "
-                    f"but nothing has stored {tensor.name} before"
-                )
+            if move.kind == "load" and tensor.place != "input":
+                self._stored(move, ranges)
             self._grow(move, key, tile_words(ranges))
         else:
             self.require(tensor, ranges, move)
@@ -54,20 +52,29 @@ class FastMemory:
                 self.words -= words
                 self.bytes -= words * ITEM_BYTES[tensor.held]
             elif tensor.place == "input":
-                raise ScheduleError(f"{_where(move)}: {move.kind} to {tensor.name}, an input")
+                raise ScheduleError(f"{where(move)}: {move.kind} to {tensor.name}, an input")
             elif tensor.place == "fast":
                 raise ScheduleError(
-                    f"{_where(move)}: {move.kind} of {tensor.name}, a tensor of fast memory only"
+                    f"{where(move)}: {move.kind} of {tensor.name}, a tensor of fast memory only"
                 )
             else:
+                if move.kind == "add":
+                    self._stored(move, ranges)
                 self.stored.add(tensor.name)
         return key
+
+    def _stored(self, move: Move, ranges: Ranges) -> None:
+        if move.tensor.name not in self.stored:
+            raise ScheduleError(
+                f"{where(move)}: {move.kind} of {tile_name(move.tensor, ranges)}, "
+                f"but nothing has stored {move.tensor.name} before"
+            )
 
     def _grow(self, move: Move, key: Key, words: int) -> None:
         if self.capacity is not None and self.words + words > self.capacity:
             held = ", ".join(tile_name(self.tiles[k], k[1]) for k in self.tiles) or "nothing"
             raise CapacityError(
-                f"{_where(move)}: {move.kind} of {tile_name(move.tensor, key[1])} needs "
+                f"{where(move)}: {move.kind} of {tile_name(move.tensor, key[1])} needs "
                 f"{self.words + words} words of fast memory with {held} resident, "
                 f"but M is {self.capacity} words"
             )
@@ -83,7 +90,7 @@ class FastMemory:
         if key not in self.tiles:
             what = node.kind if isinstance(node, Move) else node.operation
             raise ScheduleError(
-                f"{_where(node)}: {what} uses {tile_name(tensor, ranges)}, which is not resident"
+                f"{where(node)}: {what} uses {tile_name(tensor, ranges)}, which is not resident"
             )
         return key
 
@@ -97,5 +104,6 @@ class FastMemory:
             raise ScheduleError(f"{schedule.name} ends without having stored {', '.join(missing)}")
 
 
-def _where(node: Move | Compute) -> str:
+def where(node: Move | Compute) -> str:
+    """Return the line of a node as an error message begins."""
     return f"line {node.line!r}" if node.line else "a step without a line"

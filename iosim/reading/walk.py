@@ -1,9 +1,9 @@
 """Walking a schedule: its nodes in the order in which they run."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from iosim.errors import ScheduleError
-from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor
+from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
 Range = tuple[int, int]
 Ranges = tuple[Range, ...]
@@ -17,14 +17,49 @@ def all_blocks(loop: For, blocks: range) -> Sequence[int]:
     return blocks
 
 
-def corner_blocks(loop: For, blocks: range) -> Sequence[int]:
-    """Return blocks that show all there is to see of residency: the first two and the last two.
+def corner_blocks(schedule: Schedule) -> Blocks:
+    """Return the choice of blocks that shows all there is to see of residency.
 
-    Blocks of one size without a relation are alike, so that two of them are enough.
+    It is the first two and the last two blocks of each axis. Blocks of one size along an axis
+    without a relation are alike, so that two of them are enough; along an axis of `kept_axes` all
+    blocks are needed.
     """
-    if loop.relation is None and loop.dim.n % loop.dim.block == 0:
-        return blocks[:2]
-    return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
+    related: set[str] = set()
+    for node, _ in nodes(schedule.body):
+        if isinstance(node, For) and node.relation is not None:
+            related |= {node.relation.query, node.relation.key}
+    kept = kept_axes(schedule)
+
+    def choose(loop: For, blocks: range) -> Sequence[int]:
+        if loop.dim.name in kept:
+            return blocks
+        if loop.dim.name not in related and loop.dim.n % loop.dim.block == 0:
+            return blocks[:2]
+        return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
+
+    return choose
+
+
+def kept_axes(schedule: Schedule) -> set[str]:
+    """Return the axes along which some tile stays resident after the iteration that made it.
+
+    There it is freed by another loop, and each iteration adds to what is resident.
+    """
+    axis: dict[int, str] = {}  # of each loop, by its identity
+    made: dict[str, Counter[tuple[int, ...]]] = {}
+    for node, loops in nodes(schedule.body):
+        if isinstance(node, Move) and node.kind in ("load", "new", "free"):
+            own = [loop for loop in loops if node.tensor.has(loop.dim.name)]
+            axis.update((id(loop), loop.dim.name) for loop in own)
+            balance = made.setdefault(node.tensor.name, Counter())
+            balance[tuple(map(id, own))] += -1 if node.kind == "free" else 1
+    kept: set[str] = set()
+    for balance in made.values():
+        apart = [set(own) for own, times in balance.items() if times]
+        if apart:
+            shared = apart[0].intersection(*apart)
+            kept.update(axis[loop] for own in apart for loop in own - shared)
+    return kept
 
 
 def walk(
@@ -42,17 +77,13 @@ def _walk(
             yield node, position
         elif isinstance(node, For):
             name, dim = node.dim.name, node.dim
-            before = position.get(name)
             blocks = choose(node, visited_blocks(node, position))
             if node.order == "reverse" or (node.order == "snake" and outer and outer[-1] % 2):
                 blocks = blocks[::-1]
             for i in blocks:
                 position[name] = (dim, i, dim.range(i))
                 yield from _walk(node.body, choose, position, (*outer, i))
-            if before is None:
-                position.pop(name, None)
-            else:
-                position[name] = before
+            position.pop(name, None)
 
 
 def visited_blocks(loop: For, position: Position) -> range:
@@ -61,11 +92,6 @@ def visited_blocks(loop: For, position: Position) -> range:
     if relation is None:
         return range(loop.dim.blocks)
     other = relation.query if loop.dim.name == relation.key else relation.key
-    if other not in position:
-        raise ScheduleError(
-            f"the loop over {loop.dim.name!r} is related to {other!r}, "
-            f"but no loop over {other!r} is around it"
-        )
     dim, i, _ = position[other]
     if loop.dim.name == relation.key:
         return relation.key_range(dim, loop.dim, i)

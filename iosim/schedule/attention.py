@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from iosim.errors import IosimError
 from iosim.schedule.relation import Causal
 from iosim.schedule.tree import Dim, For, Node, Tensor
 from iosim.shape import AttentionShape
@@ -42,8 +43,10 @@ class Problem:
         return (For(self.batch, (heads,), parallel=True),)
 
 
-def problem(shape: AttentionShape, br: int = 0, bc: int = 0) -> Problem:
-    """Return the axes and tensors of a shape, in tiles of `br` queries and `bc` keys (0: all).
+def problem(shape: AttentionShape, br: int | None = None, bc: int | None = None) -> Problem:
+    """Return the axes and tensors of a shape, in tiles of `br` queries and `bc` keys (None: all).
+
+    Raises IosimError for a tile size below 1.
 
     >>> p = problem(AttentionShape(n_q=100, n_k=50, head_dim=8), br=32, bc=16)
     >>> p.query.blocks, p.key.blocks, p.S.held
@@ -52,8 +55,8 @@ def problem(shape: AttentionShape, br: int = 0, bc: int = 0) -> Problem:
     batch = Dim("batch", shape.batch, 1, symbol="b", count="b", indexed=True)
     kv_head = Dim("kv_head", shape.kv_heads, 1, symbol="h_kv", count="h_kv", indexed=True)
     group = Dim("group", shape.group, 1, symbol="g", count="g", indexed=True)
-    query = Dim("query", shape.n_q, br, symbol="n_q", count="T_r")
-    key = Dim("key", shape.n_k, bc, symbol="n_k", count="T_c")
+    query = Dim("query", shape.n_q, _rows("br", br, shape.n_q), symbol="n_q", count="T_r")
+    key = Dim("key", shape.n_k, _rows("bc", bc, shape.n_k), symbol="n_k", count="T_c")
     dim = Dim("dim", shape.head_dim, symbol="d", count="T_d")
     same = shape.value_dim == shape.head_dim
     value = Dim("value", shape.value_dim, symbol="d" if same else "d_v", count="T_v")
@@ -79,3 +82,13 @@ def problem(shape: AttentionShape, br: int = 0, bc: int = 0) -> Problem:
         l=Tensor("l", (*heads, query), statistic, "slow"),
         mask=Causal(shape.causal_offset) if shape.causal else None,
     )
+
+
+def _rows(name: str, size: int | None, n: int) -> int:
+    if size is None:
+        return n
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise IosimError(
+            f"tile size {name} is {size!r}, but it must be a whole number of at least 1"
+        )
+    return size

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from iosim import softmax
 from iosim.errors import ScheduleError
+from iosim.schedule.tree import Compute
 from iosim.units import unknown
 
 Array = NDArray[np.floating]
@@ -35,40 +36,61 @@ class Tile(Protocol):
 class Operation:
     """A tile computation: `run(tile, outputs, inputs)` and its FLOPs.
 
-    `flops` is a list of (coefficient, operands): so many FLOPs for each combination of indices of
-    the named operands, which count outputs first. `role` marks the two products of attention:
-    "scores" takes Q and K, "accumulate" takes P and V.
+    `takes` names its operands, outputs first, as in "O <- P V O"; what it updates in place stands
+    on both sides. `flops` is a list of (coefficient, operands): so many FLOPs for each combination
+    of indices of the operands of these numbers, outputs first. `role` marks the two products of
+    attention: "scores" takes Q and K, "accumulate" takes P and V.
     """
 
     name: str
+    takes: str
     run: Callable[[Tile, list[Array], list[Array]], None]
     flops: tuple[tuple[int, tuple[int, ...]], ...]
     role: str = ""
 
 
+ANY = "any outputs"
 OPERATIONS: dict[str, Operation] = {}
 
 
 def operation(
-    *flops: tuple[int, tuple[int, ...]], role: str = ""
+    takes: str, *flops: tuple[int, tuple[int, ...]], role: str = ""
 ) -> Callable[[Callable[[Tile, list[Array], list[Array]], None]], Operation]:
     """Register a function as the operation of its name."""
 
     def register(run: Callable[[Tile, list[Array], list[Array]], None]) -> Operation:
-        OPERATIONS[run.__name__] = Operation(run.__name__, run, flops, role)
+        OPERATIONS[run.__name__] = Operation(run.__name__, takes, run, flops, role)
         return OPERATIONS[run.__name__]
 
     return register
 
 
-def find_operation(name: str) -> Operation:
-    """Return the operation of that name, or raise ScheduleError with the closest one."""
-    if name not in OPERATIONS:
-        raise ScheduleError(unknown("operation", name, OPERATIONS))
-    return OPERATIONS[name]
+def find_operation(node: Compute) -> Operation:
+    """Return the operation of a computation.
+
+    Raises ScheduleError for an unknown one (with the closest) or for operands it cannot work on.
+    """
+    if node.operation not in OPERATIONS:
+        raise ScheduleError(unknown("operation", node.operation, OPERATIONS))
+    found = OPERATIONS[node.operation]
+    if found.takes != ANY:
+        outputs, inputs = (side.split() for side in found.takes.split("<-"))
+        letters, tensors = (*outputs, *inputs), (*node.outputs, *node.inputs)
+        fits = (len(node.outputs), len(node.inputs)) == (len(outputs), len(inputs))
+        named: dict[str, str] = {}
+        if not fits or any(
+            named.setdefault(letter, tensor.name) != tensor.name
+            for letter, tensor in zip(letters, tensors, strict=True)
+        ):
+            sides = (" ".join(t.name for t in side) for side in (node.outputs, node.inputs))
+            raise ScheduleError(
+                f"operation {node.operation!r} takes {found.takes!r}, but is given "
+                f"{' <- '.join(sides)!r}"
+            )
+    return found
 
 
-@operation((2, (1, 2)), (1, (0,)), role="scores")
+@operation("S <- Q K", (2, (1, 2)), (1, (0,)), role="scores")
 def scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """S = scale Q K^T, with -inf where a query may not see a key."""
     (s,), (q, k) = outputs, inputs
@@ -76,14 +98,14 @@ def scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     _scale_and_mask(tile, s)
 
 
-@operation((2, (1, 2)), role="scores")
+@operation("S <- Q K S", (2, (1, 2)), role="scores")
 def add_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """S = S + Q K^T over a slice of the head dimension."""
-    (s,), (q, k, *_) = outputs, inputs
+    (s,), (q, k, _) = outputs, inputs
     s += q @ k.swapaxes(-1, -2)
 
 
-@operation((1, (0,)))
+@operation("S <- S", (1, (0,)))
 def finish_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """S = scale S, with -inf where a query may not see a key."""
     _scale_and_mask(tile, outputs[0])
@@ -96,14 +118,14 @@ def _scale_and_mask(tile: Tile, s: Array) -> None:
         np.copyto(s, -np.inf, where=~visible)
 
 
-@operation()
+@operation(ANY)
 def clear(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """Set the outputs to zero."""
     for output in outputs:
         output.fill(0)
 
 
-@operation()
+@operation("O l m <-")
 def start_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = 0, l = 0, m = -inf: the identity of the online softmax."""
     o, l, m = outputs
@@ -112,7 +134,7 @@ def start_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     m.fill(-np.inf)
 
 
-@operation()
+@operation("l m <-")
 def start_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """l = 0, m = -inf."""
     l, m = outputs
@@ -120,19 +142,19 @@ def start_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> N
     m.fill(-np.inf)
 
 
-@operation((1, (3,)), (3, (0,)), (1, (1,)))
+@operation("l m <- S l m", (1, (2,)), (3, (0,)), (1, (1,)))
 def rescale_statistics(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """m' = max(m, rowmax S); l = e^(m - m') l."""
-    (l, m), (s, *_) = outputs, inputs
+    (l, m), (s, _, _) = outputs, inputs
     grown = softmax.new_maximum(s, m)
     l *= softmax.rescale(m, grown)
     m[...] = grown
 
 
-@operation((1, (3,)), (3, (1,)), (1, (2,)), (1, (0,)))
+@operation("O l m <- S O l m", (1, (3,)), (3, (1,)), (1, (2,)), (1, (0,)))
 def rescale_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """m' = max(m, rowmax S); l = e^(m - m') l; O = e^(m - m') O."""
-    (o, l, m), (s, *_) = outputs, inputs
+    (o, l, m), (s, _, _, _) = outputs, inputs
     grown = softmax.new_maximum(s, m)
     factor = softmax.rescale(m, grown)
     l *= factor
@@ -140,56 +162,56 @@ def rescale_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None
     m[...] = grown
 
 
-@operation((2, (0,)))
+@operation("S <- S m", (2, (0,)))
 def exponentiate(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """S = e^(S - m), in place."""
     (s,), (_, m) = outputs, inputs
     softmax.stable_exp(s, m, out=s)
 
 
-@operation((1, (1,)))
+@operation("l <- S l", (1, (1,)))
 def add_row_sums(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """L = l + rowsum S."""
-    (l,), (s, *_) = outputs, inputs
+    (l,), (s, _) = outputs, inputs
     l += s.sum(axis=-1)
 
 
-@operation((1, (1,)), (2, (1,)))
+@operation("l <- S m l", (1, (1,)), (2, (1,)))
 def add_exponential_sums(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """L = l + rowsum e^(S - m), leaving S as it is."""
-    (l,), (s, m, *_) = outputs, inputs
+    (l,), (s, m, _) = outputs, inputs
     l += softmax.stable_exp(s, m).sum(axis=-1)
 
 
-@operation((2, (1, 2)), role="accumulate")
+@operation("O <- P V O", (2, (1, 2)), role="accumulate")
 def accumulate(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = O + P V, with P rounded to the dtype of the operands first."""
-    (o,), (p, v, *_) = outputs, inputs
+    (o,), (p, v, _) = outputs, inputs
     o += tile.rounded(p) @ v
 
 
-@operation((1, (0,)))
+@operation("O <- O l", (1, (0,)))
 def normalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = diag(l)^-1 O, zero for a row that has seen no key."""
     (o,), (_, l) = outputs, inputs
     o[...] = softmax.normalise(o, l)
 
 
-@operation((1, (0,)))
+@operation("O <- O l", (1, (0,)))
 def unnormalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = diag(l) O: back from averages to sums."""
     (o,), (_, l) = outputs, inputs
     o *= l[..., None]
 
 
-@operation((2, (0,)))
+@operation("LSE <- m l", (2, (0,)))
 def log_sum_exp(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """LSE = m + log l, -inf for a row that has seen no key."""
     (lse,), (m, l) = outputs, inputs
     lse[...] = softmax.log_sum_exp(m, l)
 
 
-@operation((5, (0,)))
+@operation("P <- S", (5, (0,)))
 def row_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """P = softmax of whole rows of S."""
     (p,), (s,) = outputs, inputs
@@ -198,7 +220,7 @@ def row_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     p[...] = softmax.normalise(p, p.sum(axis=-1))
 
 
-@operation((3, (0,)))
+@operation("P <- S m l", (3, (0,)))
 def tile_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """P = e^(S - m) / l, for rows whose statistics are known."""
     (p,), (s, m, l) = outputs, inputs

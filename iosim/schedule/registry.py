@@ -1,12 +1,14 @@
 """The registry of schedules: a name, the function that builds the tree, and its tile rule."""
 
+import functools
 import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 from iosim.errors import IosimError
 from iosim.schedule.tree import Schedule
@@ -43,10 +45,12 @@ def schedule(
     """Register a function `build(shape, tile sizes ...)` as the schedule of that name.
 
     The names of its parameters after the shape are the names of its tile sizes; the first line of
-    its docstring is the summary.
+    its docstring is the summary. Raises IosimError for the name of a built-in schedule.
     """
 
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
+        if name in BUILT_IN and not build.__module__.startswith("iosim."):
+            raise IosimError(f"schedule {name!r} is built in; give yours another name")
         FAMILIES[name] = _family(name, build, source, paper)
         return build
 
@@ -79,7 +83,7 @@ def family(name: str) -> Family:
     """
     path, colon, function = name.rpartition(":")
     if colon and path.endswith(".py"):
-        return _family(function, _function_of_file(Path(path), function))
+        return _family_of_file(Path(path), function)
     known = families()
     if name not in known:
         raise IosimError(
@@ -88,9 +92,53 @@ def family(name: str) -> Family:
     return known[name]
 
 
-def _function_of_file(path: Path, function: str) -> Callable[..., Schedule]:
+def _family_of_file(path: Path, function: str) -> Family:
+    module = _run(path)
+    build = getattr(module, function, None)
+    if not inspect.isfunction(build):
+        own = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
+        if not own:
+            raise IosimError(f"schedule file {str(path)!r} has no function {function!r}, nor any")
+        raise IosimError(f"{unknown('function', function, own)} in {str(path)!r}")
+    named = [
+        parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(build).parameters.values()
+    ]
+    if not named or not all(named):
+        raise IosimError(
+            f"function {function!r} in {str(path)!r} must take a shape and then tile sizes by name"
+        )
+
+    @functools.wraps(build)
+    def guarded(*shape: AttentionShape, **tiles: int) -> Schedule:
+        try:
+            built = build(*shape, **tiles)
+        except IosimError:
+            raise
+        except Exception as error:
+            raise IosimError(
+                f"function {function!r} in {str(path)!r} cannot build a schedule: {_told(error)}"
+            ) from error
+        if not isinstance(built, Schedule):
+            raise IosimError(
+                f"function {function!r} in {str(path)!r} returns a {type(built).__name__}, "
+                "but it must return a Schedule"
+            )
+        return built
+
+    registered = [known for known in FAMILIES.values() if known.build is build]
+    known = registered[0] if registered else _family(function, build)
+    return replace(known, build=guarded)
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file as a module of its own and return it."""
     if not path.is_file():
-        raise IosimError(f"schedule file {str(path)!r} does not exist")
+        raise IosimError(f"schedule file {str(path)!r} does not exist or is not a file")
     spec = importlib.util.spec_from_file_location(f"iosim_user_schedule_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise IosimError(f"schedule file {str(path)!r} is not a Python file")
@@ -98,15 +146,15 @@ def _function_of_file(path: Path, function: str) -> Callable[..., Schedule]:
     sys.modules[module.__name__] = module  # dataclasses in the file look their module up
     try:
         spec.loader.exec_module(module)
-    except IosimError:
-        raise
-    except Exception as error:
-        raise IosimError(
-            f"schedule file {str(path)!r} cannot be run: {type(error).__name__}: {error}"
-        ) from error
-    build = getattr(module, function, None)
-    if not callable(build):
-        names = {n for n, v in vars(module).items() if inspect.isfunction(v)}
-        raise IosimError(f"{unknown('function', function, names)} in {str(path)!r}")
-    built: Callable[..., Schedule] = build
-    return built
+    except BaseException as error:
+        del sys.modules[module.__name__]
+        if isinstance(error, IosimError | KeyboardInterrupt):
+            raise
+        raise IosimError(f"schedule file {str(path)!r} cannot be run: {_told(error)}") from error
+    return module
+
+
+def _told(error: BaseException) -> str:
+    """Return an error of somebody else's code as the end of a sentence."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -4,12 +4,13 @@ A schedule says nothing about a machine. It names what is loaded, stored and com
 order, tile by tile; the readings in `iosim.reading` say what that costs or does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from iosim.errors import IosimError
 from iosim.shape import AttentionShape
+from iosim.units import ITEM_BYTES, unknown
 
 if TYPE_CHECKING:
     from iosim.schedule.relation import Relation
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 Order = Literal["forward", "reverse", "snake"]
 Kind = Literal["load", "store", "add", "new", "free"]
 Place = Literal["input", "output", "slow", "fast"]
+
+
+def _one_of(what: str, name: str, names: Collection[str]) -> None:
+    if name not in names:
+        raise IosimError(unknown(what, name, names))
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,12 @@ class Tensor:
     held: str = ""
 
     def __post_init__(self) -> None:
-        """Fill in the default item type in fast memory."""
+        """Fill in the default item type in fast memory, and refuse what is unknown."""
         if not self.held:
             object.__setattr__(self, "held", self.dtype)
+        _one_of("place of a tensor", self.place, get_args(Place))
+        for dtype in (self.dtype, self.held):
+            _one_of("dtype", dtype, ITEM_BYTES)
 
     def has(self, axis: str) -> bool:
         """Return whether the tensor has rows along the axis of that name."""
@@ -107,6 +116,10 @@ class Move:
     kind: Kind
     tensor: Tensor
     line: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown kind."""
+        _one_of("kind of move", self.kind, get_args(Kind))
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,10 @@ class For:
     parallel: bool = False
     line: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse an unknown order."""
+        _one_of("order of a loop", self.order, get_args(Order))
+
 
 Node = For | Move | Compute | Remark
 
@@ -151,9 +168,15 @@ class Schedule:
 
     name: str
     shape: AttentionShape
-    body: tuple[Node, ...]
+    body: tuple[Node, ...] = field(repr=False)  # `print` shows it as a listing
     mask: "Relation | None" = None
     tiles: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a tree that no reading could make sense of."""
+        from iosim.schedule.structure import check_structure
+
+        check_structure(self.body)
 
     def __str__(self) -> str:
         """Return the numbered listing."""

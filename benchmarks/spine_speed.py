@@ -1,0 +1,92 @@
+"""Speed of the spine: counting, whole commands, and execution beside NumPy's own attention.
+
+    python benchmarks/spine_speed.py
+
+Times are medians of one run on the machine at hand; the ratios are what to compare.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from iosim.reading.execute import execute
+from iosim.report import simulate
+from iosim.schedule import family
+from iosim.shape import AttentionShape
+
+
+def median_seconds(run: Callable[[], object], repeats: int) -> float:
+    run()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def command(*arguments: str) -> Callable[[], object]:
+    line = [sys.executable, "-c", "from iosim.cli import main; main()", *arguments]
+    return lambda: subprocess.run(line, check=True, capture_output=True)
+
+
+def standard_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """NumPy's own: three calls, in place where it can be."""
+    s = q @ k.swapaxes(-1, -2)
+    s *= np.float32(q.shape[-1] ** -0.5)
+    s -= s.max(axis=-1, keepdims=True)
+    np.exp(s, out=s)
+    s /= s.sum(axis=-1, keepdims=True)
+    return s @ v
+
+
+def counting() -> None:
+    n = 1_000_000_000
+    shape = AttentionShape(n, n, 64, causal=True)
+    for name, given in (("1 x 1 tiles", {"br": 1, "bc": 1}), ("best tiles for 100 KiB", None)):
+        seconds = median_seconds(
+            lambda given=given: simulate(family("flash2"), shape, sram_words=51200, given=given), 20
+        )
+        print(f"simulate, N = 1e9, causal, {name}: {1000 * seconds:.1f} ms (to meet: 50 ms)")
+
+
+def commands() -> None:
+    case = ["--seq-len", "8k", "--head-dim", "64", "--sram", "100KiB"]
+    for name, arguments, limit in (
+        ("iosim --help", ["--help"], 0.3),
+        ("iosim simulate, one case", ["simulate", "--schedule", "flash2", *case], 1.0),
+    ):
+        seconds = median_seconds(command(*arguments), 5)
+        print(f"{name}: {seconds:.2f} s as a whole process (to meet: {limit} s)")
+
+
+def execution() -> None:
+    shape = AttentionShape(4096, 4096, 64, heads=8, dtype="float32")
+    draw = np.random.default_rng(0).normal
+    q, k, v = (draw(size=(8, 4096, 64)).astype(np.float32) for _ in range(3))
+    ours = {
+        "flash2 128 x 128": ("flash2", {"br": 128, "bc": 128}),
+        "flash2 256 x 256": ("flash2", {"br": 256, "bc": 256}),
+        "flash1 128 x 128": ("flash1", {"br": 128, "bc": 128}),
+        "standard, row by row": ("standard", {}),
+    }
+    print("execute, N = 4096, d = 64, float32, 8 heads, beside NumPy's standard attention:")
+    for label, (name, sizes) in ours.items():
+        schedule = family(name).build(shape, **sizes)
+        # In turns, so that a busy machine slows both alike.
+        ratios = []
+        for _ in range(5):
+            theirs = median_seconds(lambda: standard_attention(q, k, v), 1)
+            mine = median_seconds(lambda schedule=schedule: execute(schedule, q, k, v), 1)
+            ratios.append(mine / theirs)
+        print(f"  {label}: {statistics.median(ratios):.2f} x NumPy (to meet for flash2: 4)")
+
+
+if __name__ == "__main__":
+    counting()
+    commands()
+    execution()

@@ -1,0 +1,95 @@
+"""`iosim bound`: lower bounds for shapes and memories, with their ranges of validity."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iosim.bounds import Bound, lower_bounds, regime
+from iosim.cli import options
+from iosim.cli.cases import Case, cases, given_tiles, schedules
+from iosim.output import render, write_text
+from iosim.report import simulate
+
+COLUMNS = (
+    "n_q",
+    "n_k",
+    "head_dim",
+    "heads",
+    "sram_words",
+    "regime",
+    "schedule",
+    "bound",
+    "lower_bound_words",
+    "holds",
+    "reason",
+    "leading",
+)
+
+
+@click.command()
+@options.schedule
+@options.shape
+@options.memory
+@options.tile_sizes
+@options.results
+def bound(form: str, output: Path | None, **given: Any) -> None:
+    """Give lower bounds, with their regime and range.
+
+    Words cover batch and heads. With --schedule, holds says whether each bound may be claimed for
+    that schedule; without, only the bounds of every schedule are claimed.
+    """
+    records = [
+        {
+            "n_q": case.shape.n_q,
+            "n_k": case.shape.n_k,
+            "head_dim": case.shape.head_dim,
+            "value_dim": case.shape.value_dim,
+            "batch": case.shape.batch,
+            "heads": case.shape.heads,
+            "kv_heads": case.shape.kv_heads,
+            "causal": case.shape.causal,
+            "align": case.shape.align,
+            "dtype": case.shape.dtype,
+            "sram_words": case.sram_words,
+            "regime": regime(case.shape, words),
+            "schedule": name,
+            "bound": found.name,
+            "lower_bound_words": found.words,
+            "lower_bound_bytes": found.words * case.shape.item_bytes,
+            "holds": found.holds,
+            "reason": found.reason,
+            "leading": found.leading,
+            "source": found.source,
+        }
+        for case in cases(given, need_memory=True)
+        if (words := case.sram_words) is not None
+        for name, found in _claims(case, words, given)
+    ]
+    columns = [c for c in COLUMNS if c != "schedule" or given["schedule"]]
+    write_text(output, render(records, form, columns))
+
+
+def _claims(case: Case, words: int, given: dict[str, Any]) -> Iterator[tuple[str | None, Bound]]:
+    """Yield the bounds for no schedule in particular, or for each schedule by name."""
+    if not given["schedule"]:
+        yield from ((None, found) for found in lower_bounds(case.shape, words))
+        return
+    for family in schedules(given, ()):
+        for sizes in given_tiles(given) if family.tiles else ({},):
+            run = simulate(
+                family,
+                case.shape,
+                sram_words=words,
+                rule=given["tiles"] or "best",
+                given=sizes,
+            )
+            for found in lower_bounds(case.shape, words, run.checked):
+                if not run.fits and found.name != "compulsory":
+                    peak = run.traffic.peak_words
+                    found = replace(
+                        found, holds=False, reason=f"the schedule needs {peak} words, more than M"
+                    )
+                yield family.name, found

@@ -1,0 +1,75 @@
+"""The cases that shared options state: one for each combination of the values of a sweep."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from iosim.cli.options import resolve_heads, resolve_sram_words
+from iosim.errors import IosimError
+from iosim.schedule.registry import Family, family
+from iosim.shape import AttentionShape
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape with one fast memory (M in words, or None)."""
+
+    shape: AttentionShape
+    sram_words: int | None
+
+
+def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
+    """Yield the shapes that the options state, the longest-varying axis first.
+
+    Raises IosimError for a missing --seq-len or --head-dim, or values that do not go together.
+    """
+    if options["seq_len"] is None:
+        raise IosimError("--seq-len is missing; write --seq-len 8k")
+    heads = resolve_heads(
+        options["head_dim"], options["heads"], options["kv_heads"], options["model"]
+    )
+    for head_dim, n_q in product(heads.head_dims, options["seq_len"]):
+        for n_k in options["kv_len"] or (n_q,):
+            yield AttentionShape(
+                n_q=n_q,
+                n_k=n_k,
+                head_dim=head_dim,
+                value_dim=options["value_dim"] or head_dim,
+                batch=options["batch"],
+                heads=heads.heads,
+                kv_heads=heads.kv_heads,
+                dtype=options["dtype"],
+                causal=options["causal"],
+                align=options["align"],
+            )
+
+
+def cases(options: dict[str, Any], *, need_memory: bool = False) -> Iterator[Case]:
+    """Yield the shapes with each fast memory that the options state."""
+    memories = resolve_sram_words(options["sram"], options["device"], options["dtype"])
+    if memories is None and need_memory:
+        raise IosimError("--sram is missing; write --sram 100KiB, --sram 25600w or --device A100")
+    for shape in shapes(options):
+        for words in memories or (None,):
+            yield Case(shape, words)
+
+
+def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:
+    """Return the schedules that the options name, or those of `default`."""
+    return [family(name) for name in options["schedule"] or default]
+
+
+def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:
+    """Yield the tile sizes that --br and --bc state, one mapping for each combination.
+
+    Raises IosimError where --tiles is to choose what both of them state already.
+    """
+    br, bc = options["br"], options["bc"]
+    if options["tiles"] and br and bc:
+        raise IosimError(
+            f"--tiles {options['tiles']} chooses the sizes that --br and --bc state; "
+            "give either the rule or the sizes"
+        )
+    for rows, columns in product(br or (None,), bc or (None,)):
+        yield {name: size for name, size in (("br", rows), ("bc", columns)) if size is not None}

@@ -1,0 +1,162 @@
+"""`iosim explain`: a schedule's listing with the traffic of each line, formula and number."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iosim.cli import options
+from iosim.cli.cases import cases, given_tiles, schedules
+from iosim.output import render, write_text
+from iosim.reading.extent import PAIR_LEGEND
+from iosim.reading.formula import Formula, formula
+from iosim.report import Simulation, simulate
+from iosim.schedule.listing import Line, listing
+from iosim.units import format_bytes, format_count
+
+
+@click.command()
+@options.schedule
+@options.shape
+@options.memory
+@options.tile_sizes
+@options.results
+def explain(form: str, output: Path | None, **given: Any) -> None:
+    """Print a schedule's listing with the traffic of each line.
+
+    Each line that moves anything shows its words by tensor, as a formula and as a number, and its
+    share of all words. Words cover batch and heads.
+    """
+    runs = [
+        simulate(
+            family,
+            case.shape,
+            sram_words=case.sram_words,
+            rule=given["tiles"] or "best",
+            given=sizes,
+        )
+        for case in cases(given)
+        for family in schedules(given, ("flash1",))
+        for sizes in (given_tiles(given) if family.tiles else ({},))
+    ]
+    if form == "table":
+        text = "\n".join(_page(run) for run in runs)
+    else:
+        text = render([record for run in runs for record in _records(run)], form)
+    write_text(output, text)
+
+
+def _records(run: Simulation) -> Iterator[dict[str, Any]]:
+    """Yield one record per line of the listing."""
+    found = formula(run.schedule)
+    head = run.to_dict()
+    for line in _first_lines(run):
+        read, write = (found.words(d, line=line.text) for d in ("read", "write"))
+        words = found.words(line=line.text).value(found.values)
+        yield {
+            "schedule": run.schedule.name,
+            "line": line.number,
+            "depth": line.depth,
+            "text": line.text,
+            "read_formula": str(read),
+            "write_formula": str(write),
+            "read_words": read.value(found.values),
+            "write_words": write.value(found.values),
+            "share": words / run.traffic.total_words,
+            **{key: head[key] for key in ("n_q", "n_k", "head_dim", "heads", "br", "bc")},
+        }
+
+
+def _first_lines(run: Simulation) -> Iterator[Line]:
+    """Yield the lines of the listing; of lines of one text the first, which has the words."""
+    seen = set()
+    for line in listing(run.schedule):
+        if line.text not in seen:
+            seen.add(line.text)
+            yield line
+
+
+def _page(run: Simulation) -> str:
+    found = formula(run.schedule)
+    parts = [_heading(run), ""]
+    for line in _first_lines(run):
+        parts.append(f"{line.number:3d}  {'  ' * line.depth}{line.text}")
+        parts += _moves(run, found, line)
+    parts += ["", *_totals(run, found), "", "where", *_legend(found)]
+    return "\n".join(parts) + "\n"
+
+
+def _heading(run: Simulation) -> str:
+    shape = run.schedule.shape
+    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
+    mask = f", causal ({shape.align})" if shape.causal else ""
+    return (
+        f"{run.schedule.name}: n_q = {shape.n_q}, n_k = {shape.n_k}, d = {shape.head_dim}, "
+        f"batch {shape.batch}, heads {shape.heads} (of keys and values {shape.kv_heads}), "
+        f"{shape.dtype}{mask}{', ' if sizes else ''}{sizes}"
+    )
+
+
+_TILE_NAMES = {"br": "B_r", "bc": "B_c"}
+_VERBS = {"read": "reads", "write": "writes", "add": "adds to"}
+
+
+def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
+    """Yield what a line moves: by tensor, and together where it is more than one."""
+    entries = [entry for entry in found.entries if entry.line == line.text]
+    indent = " " * (7 + 2 * line.depth)
+    for entry in entries:
+        words = entry.words.value(found.values)
+        yield (
+            f"{indent}{_VERBS[entry.direction]} {entry.tensor}: "
+            f"{entry.words} = {format_count(words)} words"
+        )
+    if entries:
+        together = found.words(line=line.text)
+        words = together.value(found.values)
+        share = f"{100 * words / run.traffic.total_words:.1f} % of all words"
+        if len(entries) > 1:
+            yield f"{indent}together {together} = {format_count(words)} words, {share}"
+        else:
+            yield f"{indent}{share}"
+
+
+def _totals(run: Simulation, found: Formula) -> Iterator[str]:
+    traffic = run.traffic
+    for name, verb in (("read", "reads"), ("write", "writes"), ("add", "adds")):
+        polynomial = found.words(name)
+        if polynomial.terms:
+            words, size = getattr(traffic, f"{name}_words"), getattr(traffic, f"{name}_bytes")
+            yield f"{verb} {polynomial} = {format_count(words)} words, {format_bytes(size)}"
+    yield f"in all {format_count(traffic.total_words)} words, {format_bytes(traffic.total_bytes)}"
+    peak = f"holds at most {format_count(traffic.peak_words)} words"
+    if run.sram_words is not None:
+        verdict = "fits" if run.fits else "does not fit"
+        peak += f", which {verdict} in M = {format_count(run.sram_words)} words"
+    yield peak
+    if run.bound is not None:
+        yield (
+            f"lower bound ({run.bound.name}) {format_count(run.bound.words)} words: "
+            f"{run.gap:.3f} times that"
+        )
+
+
+def _legend(found: Formula) -> Iterator[str]:
+    for symbol, value in found.legend().items():
+        meaning = PAIR_LEGEND.get(symbol) or _SYMBOLS.get(symbol, "")
+        yield f"  {symbol} = {format_count(value)}{'  ' if meaning else ''}{meaning}"
+
+
+_SYMBOLS = {
+    "b": "sequences in the batch",
+    "h_kv": "heads of keys and values",
+    "g": "query heads for each of them",
+    "T_r": "tiles of queries, ceil(n_q / B_r)",
+    "T_c": "tiles of keys, ceil(n_k / B_c)",
+    "T_v": "tiles of value columns",
+    "n_q": "queries",
+    "n_k": "keys",
+    "d": "words of a row",
+    "d_v": "words of a row of V and O",
+}

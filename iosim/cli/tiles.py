@@ -1,0 +1,60 @@
+"""`iosim tiles`: tile sizes for a memory, by each rule."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iosim.cli import options
+from iosim.cli.cases import cases, given_tiles, schedules
+from iosim.errors import IosimError
+from iosim.output import render, write_text
+from iosim.report import simulate
+from iosim.tiles import RULES
+
+SCHEDULES = ("flash1", "flash2", "standard_tiled")
+COLUMNS = (
+    "schedule",
+    "n_q",
+    "n_k",
+    "head_dim",
+    "sram_words",
+    "tile_rule",
+    "br",
+    "bc",
+    "peak_words",
+    "fits",
+    "peak_bytes",
+    "total_words",
+    "gap",
+)
+
+
+@click.command()
+@options.schedule
+@options.shape
+@options.memory
+@options.tile_sizes
+@options.results
+def tiles(form: str, output: Path | None, **given: Any) -> None:
+    """Find tile sizes that fit in a memory.
+
+    For each schedule the paper's rule (which may not fit), the largest square tile that fits, and
+    the tile of the least traffic; one of them with --tiles. peak (words) is what must fit in the
+    memory; peak (bytes) counts accumulators and statistics as the float32 that they are.
+    """
+    records = []
+    for case in cases(given, need_memory=True):
+        for family in schedules(given, SCHEDULES):
+            if not family.tiles:
+                raise IosimError(f"--schedule {family.name} has no tile sizes; name one that has")
+            rules = (given["tiles"],) if given["tiles"] else RULES
+            for sizes in given_tiles(given):
+                records += [
+                    simulate(
+                        family, case.shape, sram_words=case.sram_words, rule=rule, given=sizes
+                    ).to_dict()
+                    for rule in rules
+                    if rule != "paper" or family.paper or given["tiles"]
+                ]
+    write_text(output, render(records, form, COLUMNS))

@@ -1,0 +1,129 @@
+"""Results as objects: what a schedule moves for a shape and a memory, beside the lower bound."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iosim.bounds import Bound, compulsory_words, lower_bound
+from iosim.errors import IosimError
+from iosim.reading.check import Checked, check
+from iosim.reading.count import count
+from iosim.reading.traffic import Traffic
+from iosim.reading.walk import Position, tile_name, tile_ranges, tile_words
+from iosim.schedule.registry import Family
+from iosim.schedule.tree import Dim, Move, Schedule, nodes
+from iosim.shape import AttentionShape
+from iosim.tiles import Tiles, choose_tiles
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The traffic of one schedule for one shape, and how far it is from the lower bound.
+
+    `sram_words` is M in words, None where no memory was stated; then `fits` and `bound` are None.
+    `bound` is the largest lower bound that may be claimed, None where the schedule does not fit,
+    since such a schedule may well go below it.
+    """
+
+    schedule: Schedule
+    tiles: Tiles
+    traffic: Traffic
+    checked: Checked
+    sram_words: int | None
+    fits: bool | None
+    bound: Bound | None
+
+    @property
+    def gap(self) -> float | None:
+        """Traffic over the lower bound, both in words."""
+        return None if self.bound is None else self.traffic.total_words / self.bound.words
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record that `iosim simulate` writes: units in the names, plain numbers."""
+        shape = self.schedule.shape
+        sizes = self.tiles.sizes
+        others = {name: size for name, size in sizes.items() if name not in ("br", "bc")}
+        counts = self.traffic.to_dict()
+        if not counts["add_words"]:
+            del counts["add_words"], counts["add_bytes"]
+        tensors = counts.pop("tensors")
+        return {
+            "schedule": self.schedule.name,
+            "n_q": shape.n_q,
+            "n_k": shape.n_k,
+            "head_dim": shape.head_dim,
+            "value_dim": shape.value_dim,
+            "batch": shape.batch,
+            "heads": shape.heads,
+            "kv_heads": shape.kv_heads,
+            "causal": shape.causal,
+            "align": shape.align,
+            "dtype": shape.dtype,
+            "sram_words": self.sram_words,
+            "tile_rule": self.tiles.rule,
+            "br": sizes.get("br"),
+            "bc": sizes.get("bc"),
+            **others,
+            **counts,
+            "fits": self.fits,
+            "fused": self.checked.fused,
+            "compulsory_words": sum(compulsory_words(shape)),
+            "bound": None if self.bound is None else self.bound.name,
+            "lower_bound_words": None if self.bound is None else self.bound.words,
+            "gap": self.gap,
+            "tensors": tensors,
+        }
+
+
+def simulate(
+    family: Family,
+    shape: AttentionShape,
+    *,
+    sram_words: int | None = None,
+    rule: str = "best",
+    given: Mapping[str, int] | None = None,
+) -> Simulation:
+    """Return what a schedule moves for a shape and a fast memory of `sram_words` words.
+
+    `given` tile sizes (rows, by name) stay as they are, the others follow `rule` (see
+    `choose_tiles`). Raises IosimError where a given tile alone is larger than the memory, where no
+    tile fits, or where neither tile sizes nor a memory are stated.
+
+    >>> from iosim.schedule import family
+    >>> shape = AttentionShape(8192, 8192, 64, heads=8, causal=True)
+    >>> found = simulate(family("flash2"), shape, given={"br": 128, "bc": 128})
+    >>> found.traffic.read_bytes, found.gap
+    (553648128, None)
+    """
+    tiles = choose_tiles(family, shape, sram_words, rule, given)
+    schedule = family.build(shape, **tiles.sizes)
+    if sram_words is not None and given:
+        _refuse_large_tile(schedule, sram_words, given)
+    checked = check(schedule)
+    fits = None if sram_words is None else checked.peak_words <= sram_words
+    bound = None
+    if sram_words is not None and fits:
+        bound = lower_bound(shape, sram_words, checked)
+    return Simulation(schedule, tiles, count(schedule), checked, sram_words, fits, bound)
+
+
+def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int]) -> None:
+    """Raise IosimError if one tile of a cut axis is larger than the whole fast memory."""
+    for node, loops in nodes(schedule.body):
+        position: Position = {loop.dim.name: _first(loop.dim) for loop in loops}
+        if not isinstance(node, Move) or not any(
+            loop.dim.block in given.values() and node.tensor.has(loop.dim.name) for loop in loops
+        ):
+            continue
+        ranges = tile_ranges(node.tensor, position)
+        if tile_words(ranges) > words:
+            options = " ".join(f"--{name} {size}" for name, size in given.items())
+            raise IosimError(
+                f"{options}: tile {tile_name(node.tensor, ranges)} alone needs "
+                f"{tile_words(ranges)} words, but the fast memory has {words} words; "
+                "give smaller tiles or more memory"
+            )
+
+
+def _first(dim: Dim) -> tuple[Dim, int, tuple[int, int]]:
+    return dim, 0, dim.range(0)

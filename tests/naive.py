@@ -1,0 +1,240 @@
+"""Slow, obvious twins of the core: whole trees walked block by block, sums as double loops.
+
+Nothing here imports `iosim.reading`, `iosim.bounds` or `iosim.tiles`, and masks are worked out from
+the rule that query r sees key c when c <= r + offset, element by element.
+"""
+
+from fractions import Fraction
+from itertools import product
+from math import isqrt, prod
+
+from iosim.schedule import Compute, For, Move, Schedule
+from iosim.shape import AttentionShape
+
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
+
+
+def offset(shape):
+    """How far to the right of query i's own index it sees; None without a mask."""
+    if not shape.causal:
+        return None
+    return shape.n_k - shape.n_q if shape.align == "bottom-right" else 0
+
+
+def sees(r, c, off):
+    return off is None or c <= r + off
+
+
+def visible_matrix(n_q, n_k, off):
+    return [[sees(r, c, off) for c in range(n_k)] for r in range(n_q)]
+
+
+def visible_pairs(shape):
+    return sum(map(sum, visible_matrix(shape.n_q, shape.n_k, offset(shape))))
+
+
+def cut(n, block):
+    """The blocks of an axis as (first, past the last)."""
+    return [(first, min(first + block, n)) for first in range(0, n, block)]
+
+
+def block_mask(n_q, n_k, br, bc, off):
+    """Which query block meets which key block: any visible pair of rows will do."""
+    seen = visible_matrix(n_q, n_k, off)
+    return [
+        [any(seen[r][c] for r in range(*rows) for c in range(*columns)) for columns in cut(n_k, bc)]
+        for rows in cut(n_q, br)
+    ]
+
+
+def pair_sums(n_q, n_k, br, bc, off):
+    """(pairs, query rows, key rows, products) over the block pairs that meet."""
+    sums = [0, 0, 0, 0]
+    for row, (r0, r1) in zip(block_mask(n_q, n_k, br, bc, off), cut(n_q, br), strict=True):
+        for met, (c0, c1) in zip(row, cut(n_k, bc), strict=True):
+            if met:
+                for i, more in enumerate((1, r1 - r0, c1 - c0, (r1 - r0) * (c1 - c0))):
+                    sums[i] += more
+    return tuple(sums)
+
+
+def floor_sum(n, m, a, b):
+    return sum((a * i + b) // m for i in range(n))
+
+
+# FLOPs from the sizes of the output and input tiles, each a dict from axis to rows.
+def _size(tile):
+    return prod(tile.values())
+
+
+def _matmul(out, a, b):
+    """Two FLOPs for each combination of the axes of a and b."""
+    return 2 * prod({**a, **b}.values())
+
+
+FLOPS = {
+    "scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "finish_scores": lambda o, i: _size(o[0]),
+    "clear": lambda o, i: 0,
+    "start_state": lambda o, i: 0,
+    "start_statistics": lambda o, i: 0,
+    "rescale_statistics": lambda o, i: _size(i[0]) + 4 * _size(o[0]),
+    "rescale_state": lambda o, i: _size(i[0]) + _size(o[0]) + 4 * _size(o[1]),
+    "exponentiate": lambda o, i: 2 * _size(o[0]),
+    "add_row_sums": lambda o, i: _size(i[0]),
+    "add_exponential_sums": lambda o, i: 3 * _size(i[0]),
+    "accumulate": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "normalise": lambda o, i: _size(o[0]),
+    "unnormalise": lambda o, i: _size(o[0]),
+    "log_sum_exp": lambda o, i: 2 * _size(o[0]),
+    "row_softmax": lambda o, i: 5 * _size(o[0]),
+    "tile_softmax": lambda o, i: 3 * _size(o[0]),
+}
+
+
+class Run:
+    """A whole run of a schedule, block by block: what moved, what was held, what was computed.
+
+    `tensors` and `lines` map (name or text, direction) to words; `visits` maps each line to how
+    often its moves and computations ran.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.off = offset(schedule.shape)
+        self.tensors: dict[tuple[str, str], int] = {}
+        self.lines: dict[tuple[str, str], int] = {}
+        self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0}
+        self.held: dict[tuple, tuple[int, int]] = {}
+        self.peak_words = self.peak_bytes = self.flops = 0
+        self.meetings: list[tuple[tuple[int, int], tuple[int, int]]] = []
+        self._run(schedule.body, {})
+        self.left = sorted(key[0] for key in self.held)
+
+    def _run(self, body, where):
+        for node in body:
+            if isinstance(node, For):
+                for rows in self._blocks(node, where):
+                    self._run(node.body, {**where, node.dim.name: rows})
+            elif isinstance(node, Move):
+                self._move(node, where)
+            elif isinstance(node, Compute):
+                sizes = [
+                    [self._sizes(t, where) for t in tensors]
+                    for tensors in (node.outputs, node.inputs)
+                ]
+                self.flops += FLOPS[node.operation](*sizes)
+
+    def _blocks(self, loop, where):
+        blocks = cut(loop.dim.n, loop.dim.block)
+        if loop.relation is None:
+            return blocks
+        if loop.dim.name == "key":
+            r0, r1 = where["query"]
+            return [
+                (c0, c1)
+                for c0, c1 in blocks
+                if any(sees(r, c, self.off) for r in range(r0, r1) for c in range(c0, c1))
+            ]
+        c0, c1 = where["key"]
+        return [
+            (r0, r1)
+            for r0, r1 in blocks
+            if any(sees(r, c, self.off) for r in range(r0, r1) for c in range(c0, c1))
+        ]
+
+    def _ranges(self, tensor, where):
+        return tuple(where.get(dim.name, (0, dim.n)) for dim in tensor.axes)
+
+    def _sizes(self, tensor, where):
+        ranges = self._ranges(tensor, where)
+        return {
+            dim.name: stop - first for dim, (first, stop) in zip(tensor.axes, ranges, strict=True)
+        }
+
+    def _move(self, move, where):
+        tensor = move.tensor
+        words = _size(self._sizes(tensor, where))
+        key = (tensor.name, self._ranges(tensor, where))
+        if move.kind in ("load", "new"):
+            assert key not in self.held
+            self.held[key] = words, words * ITEM_BYTES[tensor.held]
+            self.peak_words = max(self.peak_words, sum(w for w, _ in self.held.values()))
+            self.peak_bytes = max(self.peak_bytes, sum(b for _, b in self.held.values()))
+        elif move.kind == "free":
+            del self.held[key]
+        direction = DIRECTIONS.get(move.kind)
+        if direction:
+            for table, at in ((self.tensors, tensor.name), (self.lines, move.line)):
+                table[at, direction] = table.get((at, direction), 0) + words
+            self.bytes[direction] += words * ITEM_BYTES[tensor.dtype]
+
+
+# Bounds, in exact arithmetic, from the words of theory.md's statements.
+def compulsory(shape: AttentionShape):
+    seen = visible_matrix(shape.n_q, shape.n_k, offset(shape))
+    queries = sum(any(row) for row in seen)
+    keys = sum(any(column) for column in zip(*seen, strict=True))
+    read = shape.batch * (
+        shape.heads * queries * shape.head_dim
+        + shape.kv_heads * keys * (shape.head_dim + shape.value_dim)
+    )
+    return read, shape.batch * shape.heads * shape.n_q * shape.value_dim
+
+
+def general(shape, words):
+    """Q >= pairs d^2 / max(M, 2 d^2) - M as a Fraction, at least 0."""
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    d2 = shape.head_dim**2
+    return max(Fraction(pairs * d2, max(words, 2 * d2)) - words, Fraction(0))
+
+
+def fused(shape, words):
+    """pairs (d + d_v)^2 / (M - 1) as a Fraction."""
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    return Fraction(pairs * (shape.head_dim + shape.value_dim) ** 2, words - 1)
+
+
+def two_matmuls_at_least(shape, words, value):
+    """Whether the bound value <= the sum of 2 m n k / sqrt(M) - 2M, and within a word each of it.
+
+    Compared without a square root: x <= 2 m n k / sqrt(M) where x^2 M <= (2 m n k)^2.
+    """
+    m, n = shape.group * shape.n_q, shape.n_k
+    total = 0
+    for k in (shape.head_dim, shape.value_dim):
+        x = 0
+        if (2 * m * n * k) ** 2 > (2 * words) ** 2 * words:
+            x = isqrt((2 * m * n * k) ** 2 // words)
+            while x * x * words > (2 * m * n * k) ** 2:
+                x -= 1
+            x -= 2 * words
+        total += max(x, 0)
+    return value == shape.batch * shape.kv_heads * total
+
+
+def run_words(schedule):
+    return sum(Run(schedule).tensors.values())
+
+
+def best_words(family, shape, words):
+    """The least words that any tile sizes move which fit M, by trying all; None if none fits."""
+    limits = {"br": shape.n_q, "bc": shape.n_k}
+    best = None
+    for sizes in product(*(range(1, limits[name] + 1) for name in family.tiles)):
+        run = Run(family.build(shape, **dict(zip(family.tiles, sizes, strict=True))))
+        if run.peak_words <= words:
+            moved = sum(run.tensors.values())
+            best = moved if best is None else min(best, moved)
+    return best
+
+
+def largest_square(family, shape, words):
+    """The largest tile of equal sizes that fits M, by trying all; None if none fits."""
+    fitting = [
+        size
+        for size in range(1, max(shape.n_q, shape.n_k) + 1)
+        if Run(family.build(shape, **dict.fromkeys(family.tiles, size))).peak_words <= words
+    ]
+    return max(fitting, default=None)

@@ -1,0 +1,57 @@
+"""Hypothesis strategies: small shapes with every feature, tile sizes, built schedules."""
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from iosim.schedule import families
+from iosim.shape import AttentionShape
+
+NAMES = tuple(families())
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+@st.composite
+def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True):
+    """Ragged, n_q != n_k, batch, grouped heads, d_v != d, no mask or causal of both alignments."""
+    kv_heads = draw(st.integers(1, 2)) if heads else 1
+    return AttentionShape(
+        n_q=draw(st.integers(1, rows)),
+        n_k=draw(st.integers(1, rows)),
+        head_dim=draw(st.integers(1, width)),
+        value_dim=draw(st.integers(1, width)),
+        batch=draw(st.integers(1, 2)) if heads else 1,
+        heads=kv_heads * draw(st.integers(1, 2)) if heads else 1,
+        kv_heads=kv_heads,
+        dtype=draw(st.sampled_from(dtypes)),
+        causal=draw(st.booleans()) if causal is None else causal,
+        align=draw(st.sampled_from(["bottom-right", "top-left"])),
+    )
+
+
+@st.composite
+def tiles(draw, family, shape):
+    """Sizes for each of a schedule's tiles, now and then larger than the axis."""
+    rows = {"br": shape.n_q, "bc": shape.n_k}
+    return {name: draw(st.integers(1, rows[name] + 2)) for name in family.tiles}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A schedule's name, a shape and tile sizes: what a failing example prints."""
+
+    name: str
+    shape: AttentionShape
+    tiles: dict[str, int]
+
+    @property
+    def schedule(self):
+        return families()[self.name].build(self.shape, **self.tiles)
+
+
+@st.composite
+def cases(draw, names=NAMES, **of_shape):
+    """A built-in schedule for some shape with some tiles."""
+    name = draw(st.sampled_from(names))
+    shape = draw(shapes(**of_shape))
+    return Case(name, shape, draw(tiles(families()[name], shape)))
