@@ -48,7 +48,7 @@ def _fifo(
     for k in range(ids.size):
         if wide:
             prefetch(inserted, ids[min(k + AHEAD, ids.size - 1)])
-        line = ids[k]
+        line = np.uint64(ids[k])
         write = 0
         mark = 0
         if writes is not None:

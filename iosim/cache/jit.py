@@ -16,7 +16,7 @@ from numba.extending import intrinsic, overload
 #: Accesses by which a loop fetches its table ahead, once the table is too large for a core's own
 #: cache: more entries than CACHED.
 AHEAD: Final = 24
-CACHED: Final = 1 << 18
+CACHED: Final = 1 << 19
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,6 +24,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(function: Function) -> Function:
     """Compile a loop with numba: cached on disk, without the interpreter lock."""
     return cast(Function, numba.njit(cache=True, nogil=True)(function))
+
+
+def compiled_afresh(function: Function) -> Function:
+    """Compile without the cache on disk: for a loop that takes in one of another module.
+
+    numba looks only at the file of the loop itself to see whether what it stored is out of date.
+    """
+    return cast(Function, numba.njit(nogil=True)(function))
 
 
 def inlined(function: Function) -> Function:

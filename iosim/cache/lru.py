@@ -43,7 +43,7 @@ def _compact(last: Any, ring: Any, tail: int, time: int) -> int:
 
 
 @compiled
-def _lru(
+def lru_loop(
     ids: Any,
     writes: Any,
     last: Any,
@@ -77,7 +77,7 @@ def _lru(
         for k in range(start, stop):
             if wide:
                 prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
-            line = ids[k]
+            line = np.uint64(ids[k])
             write = 0
             dirty = 0
             if writes is not None:
@@ -93,8 +93,8 @@ def _lru(
             if seen >= tail:
                 hits += 1
                 if writes is not None:
-                    dirty |= ring[seen & mask] & 1
-                ring[seen & mask] = -1
+                    dirty |= ring[np.uint64(seen & mask)] & 1
+                ring[np.uint64(seen & mask)] = -1
             else:
                 if seen == 0:
                     compulsory += 1
@@ -105,15 +105,15 @@ def _lru(
                     last[line] = 1
                     continue
                 if count == capacity:
-                    while ring[tail & mask] < 0:
+                    while ring[np.uint64(tail & mask)] < 0:
                         tail += 1
                     if writes is not None:
-                        writebacks += ring[tail & mask] & 1
+                        writebacks += ring[np.uint64(tail & mask)] & 1
                     tail += 1
                     evictions += 1
                 else:
                     count += 1
-            ring[time & mask] = (line << 1) | dirty
+            ring[np.uint64(time & mask)] = (ids[k] << 1) | dirty
             last[line] = time
             time += 1
         start = stop
@@ -146,21 +146,26 @@ class Lru:
 
     def feed(self, batch: Batch, hit_flags: Any = None) -> None:
         """Simulate one batch; fill `hit_flags` (uint8), if given, with 1 for a hit, else 0."""
-        self._last = grown(self._last, batch.size)
-        self._make_room(batch.ids.size)
-        if self._counters[TIME] + 2 * batch.ids.size + self._ring.size > TIME_LIMIT:
-            self._number_anew()
-        _lru(
+        lru_loop(
             batch.ids,
             batch.writes,
-            self._last,
-            self._ring,
-            self._counters,
+            *self.tables(batch.size, batch.ids.size),
             self._config.capacity_lines,
             self._config.write_allocate,
             self._config.write_back,
             hit_flags,
         )
+
+    def tables(self, size: int, new: int) -> tuple[Any, Any, Any]:
+        """Return (last, ring, counters) for `lru_loop`, with room for ids below `size`.
+
+        They serve the next `new` accesses.
+        """
+        self._last = grown(self._last, size)
+        self._make_room(new)
+        if self._counters[TIME] + 2 * new + self._ring.size > TIME_LIMIT:
+            self._number_anew()
+        return self._last, self._ring, self._counters
 
     def results(self, partial: bool = False) -> Sequence[CacheResult]:
         """Counts so far."""

@@ -83,7 +83,7 @@ def _stack_distances(
     for k in range(ids.size):
         if wide:
             prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
-        line = ids[k]
+        line = np.uint64(ids[k])
         before = int(last[line]) - 1
         distance = 1
         if before != slot - 1 or slot == 0:

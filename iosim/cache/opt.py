@@ -34,12 +34,12 @@ def _link(ids: Any, last: Any, next_use: Any, time: int) -> int:
     for k in range(ids.size):
         if wide:
             prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
-        line = ids[k]
+        line = np.uint64(ids[k])
         before = np.int64(last[line])  # one more than the time, so that 0 means never
         if before == 0:
             compulsory += 1
         else:
-            next_use[before - 1] = time
+            next_use[np.uint64(before - 1)] = time
         time += 1
         last[line] = time
     return compulsory

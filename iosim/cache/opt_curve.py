@@ -176,7 +176,7 @@ def _opt_distances(
     for k in range(ids.size):
         if wide:
             prefetch(last, ids[min(k + AHEAD, ids.size - 1)])
-        line = ids[k]
+        line = np.uint64(ids[k])
         before = int(last[line]) - 1
         if before == slot - 1 and slot > 0:
             distances[1] += 1

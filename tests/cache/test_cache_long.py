@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-import naive
+import naive_cache as naive
 import numpy as np
 import pytest
 from hypothesis import given, settings

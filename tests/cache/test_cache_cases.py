@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-import naive
+import naive_cache as naive
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,6 +1,6 @@
 """Every engine against its naive twin, on random traces, block by block."""
 
-import naive
+import naive_cache as naive
 import numpy as np
 import pytest
 from hypothesis import given
