@@ -25,7 +25,6 @@ from iosim.law_cases import (
     Case,
     ExactCase,
     PoisonedCase,
-    parts_of,
 )
 from iosim.precision import Array, precision
 
@@ -166,7 +165,7 @@ def finished_parts(case: Case) -> None:
     """Parts that were normalised apart merge within the derived tolerance (split-KV)."""
     states = [softmax.of_finished(*softmax.finish(state)) for state in _states(case)]
     output, lse = softmax.finish(_join(states, case.joins, softmax.merge))
-    execution = replace(_execution(case), tiles=1, splits=len(case.cuts))
+    execution = replace(_execution(case), tiles=1, splits=len(case.parts))
     _within_tolerance(case, precision(case.dtype).round(output), lse, execution)
 
 
@@ -204,7 +203,7 @@ def exact_monoid(case: ExactCase) -> None:
     """Exactly: merge is commutative and associative, and the identity is neutral."""
     merge = softmax_exact.merge
     neutral = softmax_exact.identity(len(case.values[0]))
-    states = [*case.parts(), neutral, neutral]
+    states = [*case.states(), neutral, neutral]
     for a, b, c in zip(states, states[1:], states[2:], strict=False):
         assert merge(a, b) == merge(b, a)
         assert merge(merge(a, b), c) == merge(a, merge(b, c))
@@ -215,7 +214,7 @@ def exact_monoid(case: ExactCase) -> None:
 def exact_any_tree(case: ExactCase) -> None:
     """Exactly: any merge tree over any partition, in any order, is the two-pass average."""
     width = len(case.values[0])
-    state = _join(case.parts(), case.joins, softmax_exact.merge)
+    state = _join(case.states(), case.joins, softmax_exact.merge)
     assert state == softmax_exact.of_block(case.scores, case.values, width)
     assert softmax_exact.finish(state) == softmax_exact.two_pass(case.scores, case.values, width)
 
@@ -236,7 +235,7 @@ def _join(
 
 def _states(case: Case) -> list[softmax.SoftmaxState]:
     form = precision(case.dtype)
-    return [softmax.of_block(scores, values, form) for scores, values in case.parts()]
+    return [softmax.of_block(scores, values, form) for scores, values in case.blocks()]
 
 
 def _tree(case: Case) -> tuple[Array, Array]:
@@ -249,7 +248,7 @@ def _loop(case: Case) -> tuple[Array, Array]:
     form = precision(case.dtype)
     state = softmax.identity(len(case.scores), len(case.values[0]), form.accumulator)
     m, total, o = state.m, state.l, state.o
-    for scores, values in case.parts():
+    for scores, values in case.blocks():
         m_new = softmax.new_maximum(scores, m)
         p, factor = softmax.stable_exp(scores, m_new), softmax.rescale(m, m_new)
         with np.errstate(all="ignore"):
@@ -261,9 +260,9 @@ def _loop(case: Case) -> tuple[Array, Array]:
 
 def _execution(case: Case) -> tolerance.Execution:
     """Head dimension 1: a given score is the product of itself and 1."""
-    longest = max(len(part) for part in parts_of(case.keys, case.cuts))
+    longest = max(len(part) for part in case.parts)
     return tolerance.Execution(
-        case.dtype, 1, len(case.values), tiles=len(case.cuts), largest_tile=longest
+        case.dtype, 1, len(case.values), tiles=len(case.parts), largest_tile=longest
     )
 
 

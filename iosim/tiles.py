@@ -10,7 +10,7 @@ from iosim.reading.count import total_words
 from iosim.reading.residency import FastMemory
 from iosim.reading.walk import kept_axes, walk
 from iosim.schedule.registry import Family
-from iosim.schedule.tree import For, Move, Schedule
+from iosim.schedule.tree import For, Move, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.units import unknown
 
@@ -71,7 +71,7 @@ class _Search:
         self.shape = shape
         self.words = words
         self.fixed = dict(fixed)
-        self.most = max(shape.n_q, shape.n_k)
+        self.rows = {name: self._rows(name) for name in family.tiles if name not in fixed}
 
     def build(self, sizes: Mapping[str, int]) -> Schedule:
         return self.family.build(self.shape, **self.fixed, **sizes)
@@ -89,7 +89,7 @@ class _Search:
         return self.fixed | {name: rule[name] for name in free}
 
     def largest(self, free: tuple[str, ...]) -> dict[str, int]:
-        side = self._largest(free, {}, self.most)
+        side = self._largest(free, {}, max(self.rows[name] for name in free))
         return self.fixed | dict.fromkeys(free, side)
 
     def best(self, free: tuple[str, ...]) -> dict[str, int]:
@@ -105,7 +105,7 @@ class _Search:
         return total_words(self.build(sizes))
 
     def _best_single(self, name: str) -> dict[str, int]:
-        most = self._largest((name,), {}, self._rows(name))
+        most = self._largest((name,), {}, self.rows[name])
         return min(self._even(name, most, {}), key=self._words)
 
     def _best_pair(self, first: str, second: str) -> dict[str, int]:
@@ -121,14 +121,14 @@ class _Search:
             nonlocal best
             if size in largest:
                 return
-            reach = min((r for s, r in largest.items() if s < size), default=self._rows(first))
+            reach = min((r for s, r in largest.items() if s < size), default=self.rows[first])
             largest[size] = self._largest((first,), {second: size}, reach)
             for sizes in self._even(first, largest[size], {second: size}):
                 words = self._words(sizes)
                 if best is None or words < best[0]:
                     best = words, sizes
 
-        most = self._largest((second,), {first: 1}, self._rows(second))
+        most = self._largest((second,), {first: 1}, self.rows[second])
         intervals = [(0, 1, most)]
         while intervals:
             low_words, low, high = heappop(intervals)
@@ -150,13 +150,25 @@ class _Search:
 
     def _even(self, name: str, size: int, others: Mapping[str, int]) -> list[dict[str, int]]:
         """Return the tile of that size and the smallest one that cuts as many blocks."""
-        rows = self._rows(name)
+        rows = self.rows[name]
         even = -(-rows // -(-rows // size))
         return [{name: each, **others} for each in dict.fromkeys((size, even))]
 
     def _rows(self, name: str) -> int:
-        """Return the rows of the axis that a tile size cuts, by the usual names."""
-        return {"br": self.shape.n_q, "bc": self.shape.n_k}.get(name, self.most)
+        """Return the rows of the longest axis that a tile size cuts: a larger size is no other."""
+        ones = {tile: 1 for tile in self.family.tiles if tile not in self.fixed}
+        one, two = (
+            [
+                node.dim
+                for node, _ in nodes(self.build({**ones, name: size}).body)
+                if isinstance(node, For)
+            ]
+            for size in (1, 2)
+        )
+        if len(one) != len(two):  # a builder may do something else for single rows
+            return max(self.shape.n_q, self.shape.n_k)
+        cut = (a.n for a, b in zip(one, two, strict=True) if a.block != b.block)
+        return max(cut, default=1)
 
     def _largest(self, names: tuple[str, ...], others: Mapping[str, int], limit: int) -> int:
         """Return the largest common size of the named tiles that fits, at most `limit` rows."""

@@ -115,10 +115,11 @@ def elementwise_error(
         s = np.where(seen, factor * (q @ k.swapaxes(-1, -2)), -np.inf)
         A = np.where(seen, abs(factor) * (abs(q) @ abs(k).swapaxes(-1, -2)), 0.0)
         p = np.exp(s - np.where(np.isneginf(lse), 0.0, lse)[..., None])
-        # p carries the reference's own error; so enlarged it bounds the true one.
+        # p carries the reference's own error (step 9); so enlarged it bounds the true one.
         exact = _reference(execution)
         worst = A.max(axis=-1, keepdims=True, initial=0.0)
-        p = p * (1 + 2 * np.expm1(_scores_and_weights(exact, A, worst)[1]) + 2 * _sums(exact)[1])
+        largest, h = _scores_and_weights(exact, worst, worst)
+        p = p * np.exp(h + _lse_error(exact, h, largest))
         of_dtype = _elementwise(execution, output, p, A, abs(v))
         of_reference = _elementwise(exact, output, p, A, abs(v))
     return of_dtype[0] + of_reference[0], of_dtype[1] + of_reference[1]
@@ -192,7 +193,8 @@ def agrees(
     asked = np.broadcast_to(False if nan_where is None else nan_where, actual.shape)
     with np.errstate(all="ignore"):
         error = np.where(actual == expected, 0.0, abs(actual - expected))
-        error = np.where(asked, 0.0, error)
+        # Where NaN is asked for, the tolerance (NaN itself, perhaps) has no say.
+        error, allowed = np.where(asked, 0.0, error), np.where(asked, 0.0, allowed)
         ratio = np.where(error == 0, 0.0, error / allowed)
 
     def outcome(reason: str, wrong: Array) -> Comparison:
@@ -208,7 +210,7 @@ def agrees(
     unasked = ~asked & (np.isnan(actual) | np.isnan(expected))
     if unasked.any():
         return outcome("NaN where none was asked for", unasked)
-    if not np.isfinite(np.where(asked, 0.0, allowed)).all():
+    if not np.isfinite(allowed).all():
         return outcome("the tolerance is not finite", ~np.isfinite(allowed))
     # Not error > allowed: a comparison with NaN must fail, never pass.
     beyond = ~(error <= allowed)
@@ -245,7 +247,7 @@ def _scores_and_weights(
     e = EXP_ROUNDOFFS * u * (1 + 8 * u)
     h = of_score(A) + 2 * u * largest + _exponentials(execution) * e
     if execution.splits > 1:
-        h = h + 4 * u * largest + e + 12 * math.log(execution.n_keys) * u * (1 + 8 * u)
+        h = h + 4 * u * largest + 12 * math.log(execution.n_keys) * u * (1 + 8 * u)
     # Nothing is promised where a score may overflow; the factor 4 leaves room for rounding.
     limit = form.largest if execution.stored_scores else form.accumulator_largest
     return largest, np.where(4 * worst < limit, h, np.inf)
@@ -258,7 +260,7 @@ def _farthest(h: Numbers, V: float) -> Numbers:
 
 def _exponentials(execution: Execution) -> int:
     """The exponentials whose product is the weight of one key."""
-    return execution.tiles + (1 if execution.stored_output_per_tile else 0)
+    return execution.tiles + execution.stored_output_per_tile + (execution.splits > 1)
 
 
 def _sums(execution: Execution) -> tuple[float, float]:
@@ -288,13 +290,13 @@ def _output_error(
         g_l = (1 + g_l) * np.exp(apart) - 1
     reduced = form.storage != form.accumulator
     w, underflow = (form.roundoff, form.underflow) if reduced else (0.0, 0.0)
-    lost = 4 * n * _exponentials(execution) * form.tiny * V + 4 * (n + 2 * tiles) * form.tiny
+    lost = 4 * n * _exponentials(execution) * form.tiny * V + 4 * (n + 6 * tiles) * form.tiny
     p_and_sum = (1 + w) * (1 + g_o) - 1
     error = moved + lost + ((p_and_sum + g_l) * average + 2 * n * underflow * V) / (1 - g_l)
     roundings = tiles if execution.stored_output_per_tile else 1
     grown = (1 + w) ** roundings
     stored = (1 + g_o) * ((grown - 1) * (average + error) + roundings * grown * underflow)
-    sums_fit = (g_o < 1) & (g_l < 1) & (4 * n * V < form.accumulator_largest)
+    sums_fit = (g_o < 0.5) & (g_l < 0.5) & (4 * n * V < form.accumulator_largest)
     return np.where(sums_fit & (V + error + stored < form.largest), error + stored, np.inf)
 
 

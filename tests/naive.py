@@ -171,7 +171,7 @@ class Run:
             self.bytes[direction] += words * ITEM_BYTES[tensor.dtype]
 
 
-# Bounds, in exact arithmetic, from the words of theory.md's statements.
+# Bounds, in exact arithmetic, from what their statements say.
 def compulsory(shape: AttentionShape):
     seen = visible_matrix(shape.n_q, shape.n_k, offset(shape))
     queries = sum(any(row) for row in seen)
@@ -218,9 +218,15 @@ def run_words(schedule):
     return sum(Run(schedule).tensors.values())
 
 
+def rows_cut(family, shape):
+    """The longest axis that each tile size cuts; standard_tiled cuts columns of V by B_c too."""
+    columns = shape.value_dim if family.name == "standard_tiled" else 1
+    return {"br": shape.n_q, "bc": max(shape.n_k, columns)}
+
+
 def best_words(family, shape, words):
     """The least words that any tile sizes move which fit M, by trying all; None if none fits."""
-    limits = {"br": shape.n_q, "bc": shape.n_k}
+    limits = rows_cut(family, shape)
     best = None
     for sizes in product(*(range(1, limits[name] + 1) for name in family.tiles)):
         run = Run(family.build(shape, **dict(zip(family.tiles, sizes, strict=True))))
@@ -234,7 +240,7 @@ def largest_square(family, shape, words):
     """The largest tile of equal sizes that fits M, by trying all; None if none fits."""
     fitting = [
         size
-        for size in range(1, max(shape.n_q, shape.n_k) + 1)
+        for size in range(1, max(rows_cut(family, shape).values()) + 1)
         if Run(family.build(shape, **dict.fromkeys(family.tiles, size))).peak_words <= words
     ]
     return max(fitting, default=None)

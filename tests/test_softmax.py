@@ -1,6 +1,8 @@
 """The online-softmax state: laws, twins, and the kinds of fault seen in public kernels."""
 
+import doctest
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_softmax import Tiled, row_finish, row_merge, row_state
 
-from iosim import softmax
+from iosim import law_cases, reference, softmax, softmax_exact, tolerance
+from iosim import precision as precision_module
 from iosim.errors import IosimError
 from iosim.law_cases import CASES, KNOWN, Case
 from iosim.laws import LAWS, run_law
@@ -38,7 +41,7 @@ def test_law_holds_on_known_cases(law, case):
 @given(CASES)
 def test_states_are_those_of_the_slow_twin(case):
     case = Case(**{**vars(case), "dtype": "float64"})
-    (a_scores, a_values), *_ = case.parts()
+    (a_scores, a_values), *_ = case.blocks()
     b_scores, b_values = case.arrays()
     a, b = softmax.of_block(a_scores, a_values), softmax.of_block(b_scores, b_values)
     # Double counting is no matter here: the merge does not know which keys a state has seen.
@@ -148,28 +151,36 @@ def test_square_tile_takes_its_maximum_per_row():
     assert p.tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
+# What is broken, in which function, how, and the law that finds it.
 FAULTS = {
-    "a finite sentinel": ("new_maximum", lambda f: lambda *a: np.maximum(f(*a), -1e4)),
-    "no guard for (-inf) - (-inf)": ("stable_exp", lambda f: _unguarded),
-    "NaN turned into zero": ("stable_exp", lambda f: lambda *a, **k: np.nan_to_num(f(*a, **k))),
+    "a finite sentinel": ("new_maximum", lambda f: lambda *a: np.maximum(f(*a), -1e4), "tile-loop"),
+    "no guard for (-inf) - (-inf)": ("stable_exp", lambda f: _unguarded, "any-tree"),
+    "NaN turned into zero": (
+        "stable_exp",
+        lambda f: lambda *a, **k: np.nan_to_num(f(*a, **k)),
+        "poison-stays-in-its-row",
+    ),
     "NaN hidden by the maximum": (
         "of_block",
         lambda f: lambda s, v, p=None: f(np.where(np.isnan(s), -inf, s), v, p),
+        "poison-stays-in-its-row",
     ),
     "one maximum for the whole tile": (
         "new_maximum",
         lambda f: lambda *a: np.full_like(f(*a), f(*a).max()),
+        "poison-stays-in-its-row",
     ),
-    "m never rises": ("rescale", lambda f: lambda old, new: np.ones_like(new)),
-    "factor upside down": ("rescale", lambda f: lambda old, new: f(new, old)),
-    "0/0 in an empty row": ("normalise", lambda f: lambda o, l: o / l[..., None]),
+    "m never rises": ("rescale", lambda f: lambda old, new: np.ones_like(new), "finished-parts"),
+    "factor upside down": ("rescale", lambda f: lambda old, new: f(new, old), "any-tree"),
+    "0/0 in an empty row": ("normalise", lambda f: lambda o, l: o / l[..., None], "any-tree"),
     "LSE of an empty row is 0": (
         "log_sum_exp",
         lambda f: lambda m, l: np.where(l == 0, 0.0, f(m, l)),
+        "tile-loop",
     ),
-    "LSE without the maximum": ("log_sum_exp", lambda f: lambda m, l: np.log(l)),
-    "LSE with log 2": ("log_sum_exp", lambda f: lambda m, l: m + np.log2(l)),
-    "O not normalised": ("normalise", lambda f: lambda o, l: o),
+    "LSE without the maximum": ("log_sum_exp", lambda f: lambda m, l: np.log(l), "tile-loop"),
+    "LSE with log 2": ("log_sum_exp", lambda f: lambda m, l: m + np.log2(l), "any-tree"),
+    "O not normalised": ("normalise", lambda f: lambda o, l: o, "in-the-hull"),
     "only one side rescaled": (
         "merge",
         lambda f: (
@@ -179,6 +190,12 @@ FAULTS = {
                 a.o + b.o,
             )
         ),
+        "merge-commutes",
+    ),
+    "a neutral element that counts": (
+        "identity",
+        lambda f: lambda *a: softmax.SoftmaxState(f(*a).m * 0, f(*a).l + 1, f(*a).o),
+        "identity-is-neutral",
     ),
 }
 
@@ -190,7 +207,29 @@ def _unguarded(x, m, out=None):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_laws_can_fail(fault, monkeypatch):
     """Every kind of fault, planted, is found by a law."""
-    name, plant = FAULTS[fault]
+    name, plant, law = FAULTS[fault]
     monkeypatch.setattr(softmax, name, plant(getattr(softmax, name)))
-    laws = [law for law in LAWS.values() if not law.name.startswith("exact")]
-    assert any(run_law(law, examples=100, seed=0) for law in laws)
+    assert run_law(LAWS[law], examples=200, seed=0)
+
+
+def test_every_law_can_fail():
+    found = {law for _, _, law in FAULTS.values()}
+    assert found | {name for name in LAWS if name.startswith("exact")} == set(LAWS)
+
+
+@pytest.mark.parametrize("page", ["softmax.md", "tolerance.md"])
+def test_the_code_of_the_pages_runs(page):
+    path = Path(__file__).parents[1] / "docs" / page
+    with np.errstate(all="warn"):
+        failures, tried = doctest.testfile(str(path), module_relative=False)
+    assert tried > 3
+    assert not failures
+
+
+@pytest.mark.parametrize(
+    "module", [softmax, softmax_exact, reference, tolerance, precision_module, law_cases]
+)
+def test_the_examples_of_the_docstrings_run(module):
+    failures, tried = doctest.testmod(module)
+    assert tried
+    assert not failures

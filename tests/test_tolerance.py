@@ -108,6 +108,26 @@ def test_not_exceeded_by_aligned_roundings(order, dtype):
     assert agrees(lse, expected[1], bounds[1])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_nearly_attained(dtype):
+    """P's rounding and O's may add up: two keys, of which one has a value, come near the bound."""
+    q = precision(dtype).round(np.linspace(-8, 0, 4001, dtype=np.float32))[:, None]
+    k, v = np.array([[0.0], [1.0]]), np.array([[0.0], [1.75]])
+    execution, O, _ = run("flash2", dtype, q, k, v, (2,), scale=1.0)
+    truth, _ = reference.attention(q, k, v, scale=1.0)
+    O_error, _ = elementwise_error(execution, q, k, v, scale=1.0)
+    assert 0.5 < agrees(O, truth, O_error).max_ratio <= 1
+
+
+def test_weights_below_the_least_float16():
+    """A weight of 2e-9 is 0 in float16: an absolute error, which a large value shows."""
+    q, k, v = np.array([[-20.0]]), np.array([[0.0], [1.0]]), np.array([[0.0], [1e4]])
+    execution, O, _ = run("flash2", "float16", q, k, v, (2,), scale=1.0)
+    truth, _ = reference.attention(q, k, v, scale=1.0)
+    assert O[0, 0] == 0 < truth[0, 0]
+    assert agrees(O, truth, elementwise_error(execution, q, k, v, scale=1.0)[0])
+
+
 def exact(q, k, v, dtype):
     """The truth: for float64 to fifty digits, for the others the float64 reference."""
     scale = 1 / math.sqrt(q.shape[-1])

@@ -208,7 +208,9 @@ class _SlowMemory:
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
                 self._arrays[tensor.name] = array.reshape(full)
-            elif tensor.place != "fast" and node.kind in ("load", "store", "add"):
+            elif tensor.place == "output" or (
+                tensor.place == "slow" and node.kind in ("load", "store", "add")
+            ):
                 self._arrays[tensor.name] = np.zeros(full, storage)
                 self._written[tensor.name] = np.zeros(full, np.bool_)
                 if tensor.place == "output":

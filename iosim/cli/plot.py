@@ -1,0 +1,125 @@
+"""``iosim plot``: one figure into a file."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from iosim import units
+from iosim.cli import options
+from iosim.errors import IosimError
+from iosim.machine import Machine
+from iosim.model_config import ModelHeads
+from iosim.output import check_writable, replacing
+from iosim.plot import figures
+from iosim.shape import AttentionShape
+
+SWEPT = {"length": "--seq-len", "dim": "--head-dim", "memory": "--sram"}
+"""The option that takes several values, by the figure."""
+
+STDOUT = Path("-")
+
+
+def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Path:
+    if text == "-":
+        return STDOUT
+    path = Path(f"{ctx.params['what']}.svg" if text is None else text)
+    figures.form_of(path)
+    return check_writable(path)
+
+
+@click.command()
+@click.argument("what", type=click.Choice(list(figures.FIGURES)), is_eager=True)
+@options.schedule
+@options.seq_len
+@options.head_dim
+@options.heads
+@options.kv_heads
+@options.model
+@options.dtype
+@options.causal
+@options.memory
+@options.tiles
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    callback=_output,
+    help="A file ending in .svg, .png or .pdf, or - for SVG on standard output.  "
+    "[default: WHAT.svg]",
+)
+def plot(
+    what: str,
+    schedule: Sequence[str] | None,
+    seq_len: Sequence[int] | None,
+    head_dim: Sequence[int] | None,
+    heads: int | None,
+    kv_heads: int | None,
+    model: ModelHeads | None,
+    dtype: str,
+    causal: bool,
+    sram: Sequence[units.MemorySize] | None,
+    device: Machine | None,
+    tiles: str | None,
+    output: Path,
+) -> None:
+    """Draw traffic against length, memory or tile size.
+
+    WHAT is length (N), dim (d), memory (M) or tiles (B_r and B_c). The option that the figure is
+    against takes a list or a range: --seq-len 1k..64k:x2, --head-dim 32,64,128 or --sram
+    16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k, --head-dim 64, one
+    head and --sram 100KiB. In a figure against memory, --device marks a device.
+
+    The figure goes to the file of -o, or to WHAT.svg in this folder; its path is printed.
+    """
+    for option, given in (("--seq-len", seq_len), ("--head-dim", head_dim), ("--sram", sram)):
+        _check_number(what, option, given)
+    dims = tuple(head_dim or (figures.DIMS if what == "dim" else ()))
+    if not dims and model is None:
+        dims = (figures.SHAPE.head_dim,)
+    stated = options.resolve_heads(dims or None, heads, kv_heads, model)
+    length = seq_len[0] if seq_len else figures.SHAPE.n_q
+    marks = device if what == "memory" else None
+    words = options.resolve_sram_words(sram, None if marks else device, dtype)
+    shape = AttentionShape(
+        n_q=length,
+        n_k=length,
+        head_dim=stated.head_dims[0],
+        heads=stated.heads,
+        kv_heads=stated.kv_heads,
+        dtype=dtype,
+        causal=causal,
+    )
+    drawn = figures.FIGURES[what](
+        figures.Request(
+            shape=shape,
+            words=words[0] if words else figures.SRAM.words(shape.item_bytes),
+            lengths=seq_len or figures.LENGTHS,
+            dims=dims,
+            memories=words if words and what == "memory" else (),
+            schedules=schedule or (),
+            rule=tiles,
+            marked={marks.name: marks.fast_words(dtype)} if marks else {},
+        )
+    )
+    if output == STDOUT:
+        figures.save(drawn, sys.stdout.buffer, "svg")
+        return
+    with replacing(output) as beside:
+        figures.save(drawn, beside, figures.form_of(output))
+    click.echo(output)
+
+
+def _check_number(what: str, option: str, given: Sequence[object] | None) -> None:
+    """Raise IosimError for several values of what stays fixed, or one of what is swept."""
+    swept = SWEPT.get(what) == option
+    if given is not None and swept and len(set(given)) < 2:
+        raise IosimError(
+            f"{option} {given[0]} is one value, but a figure against {what} needs several; "
+            "give a list with commas"
+        )
+    if given is not None and not swept and len(given) > 1:
+        raise IosimError(
+            f"{option} has {len(given)} values, but a figure of {what} takes one; give one"
+        )

@@ -1,0 +1,143 @@
+"""`iosim verify`: check the theorem and the exactness of attention over a grid."""
+
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from iosim.cli import options
+from iosim.errors import IosimError
+from iosim.output import to_csv, write_text
+from iosim.verify import Check, VerificationReport, about_checks
+from iosim.verify import verify as run
+
+WIDTH = 100
+WORDS = {"pass": "pass", "finding": "finding", "fail": "FAIL"}
+COLOURS = {"pass": "green", "finding": "yellow", "fail": "red"}
+VERDICT_WIDTH = max(map(len, WORDS.values()))
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="CHECK", help="Run this check; repeat for more.")
+@click.option("--thorough", is_flag=True, help="Take a larger grid: minutes, not seconds.")
+@click.option(
+    "--plots",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write figures into this folder too, as SVG and PNG.",
+)
+@options.results
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    only: tuple[str, ...],
+    thorough: bool,
+    plots: Path | None,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Check the theorem and the exactness of attention over a grid.
+
+    Checks: exactness, counting, capacity, sandwich, exponents, lower_bounds, ratios, regimes. A row
+    passes, fails, or is a finding: what the mathematics says, found by the check itself, where
+    papers say otherwise or nothing. The exit code is 1 when any row fails.
+    """
+    if plots is not None:
+        _make_folder(plots)
+    with _Progress() as progress:
+        report = run(only, thorough=thorough, progress=progress)
+    if form == "json":
+        write_text(output, json.dumps(report.to_dict(), indent=2, allow_nan=False) + "\n")
+    elif form == "csv":
+        write_text(output, to_csv(report.to_dict()["records"]))
+    elif output is not None:
+        write_text(output, "".join(f"{line}\n" for line in table(report)))
+    else:
+        for line in table(report, click.style):
+            click.echo(line)
+    if plots is not None:
+        from iosim.plot import write_figures
+
+        for path in write_figures(plots):
+            click.echo(f"wrote {path}", err=True)
+    if not report.passed:
+        ctx.exit(1)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder before the work whose figures it is for, or say why that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise IosimError(
+            f"--plots '{path}' cannot be made ({error.strerror}); give a folder that may be written"
+        ) from error
+
+
+class _Progress:
+    """What is being done, on one line of a terminal's standard error; elsewhere nothing."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+
+    def __call__(self, message: str) -> None:
+        self._show(f"{message} ...")
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._show("")
+
+    def _show(self, text: str) -> None:
+        if self.shown:
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+
+def table(
+    report: VerificationReport, style: Callable[..., str] = lambda text, **_: text
+) -> Iterator[str]:
+    """Yield the lines of a report for people: a heading for each check, then its rows.
+
+    `style(text, fg=..., bold=...)` colours the verdicts, which are words all the same.
+    """
+    about = about_checks()
+    for name, rows in groupby(report.checks, key=lambda row: row.name):
+        yield from _wrap(f"{name}: {about.get(name, '')}", WIDTH)
+        listed = list(rows)
+        width = max(len(row.what) for row in listed)
+        for row in listed:
+            yield from _row(row, width, style)
+        yield ""
+    yield (
+        f"{report.count('pass')} passed, {report.count('finding')} findings, "
+        f"{report.count('fail')} failed in {report.seconds:.1f} s"
+    )
+    if report.count("finding"):
+        yield (
+            "A finding is no failure: it is what the mathematics says, and papers do not, "
+            "found by the check."
+        )
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Return text in lines, without tearing '8 192', '64 x 100', 'd 64' or 'M = 8' apart."""
+    held = re.sub(r"(?<=\d) (?=\d{3})|(?<=\d) (?=x \d)|(?<=\dx) (?=\d)", "\xa0", text)
+    held = re.sub(r"(?<=\d\xa0x) (?=\d)|(?<=\b[NdMx]) (?=\d)|(?<=\b[NdM]) = (?=\d)", "\xa0", held)
+    return [line.replace("\xa0", " ") for line in textwrap.wrap(held, max(width, 30))]
+
+
+def _row(row: Check, width: int, style: Callable[..., str]) -> Iterator[str]:
+    """Yield the lines of one row, the explanation folded beside what it explains."""
+    indent = 2 + VERDICT_WIDTH + 2 + width + 2
+    first, *rest = _wrap(row.detail, WIDTH - indent) or [""]
+    word = style(WORDS[row.verdict], fg=COLOURS[row.verdict], bold=row.verdict == "fail")
+    gap = " " * (VERDICT_WIDTH - len(WORDS[row.verdict]) + 2)
+    yield f"  {word}{gap}{row.what.ljust(width)}  {first}"
+    for line in rest:
+        yield " " * indent + line

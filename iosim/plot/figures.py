@@ -1,0 +1,214 @@
+"""Whole figures, and the files they go into.
+
+>>> sorted(FIGURES)
+['dim', 'length', 'memory', 'tiles']
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from iosim.errors import IosimError
+from iosim.output import replacing
+from iosim.plot.draw import draw_constants, draw_traffic
+from iosim.plot.draw_tiles import draw_tile_map
+from iosim.plot.steps import log_steps
+from iosim.plot.style import styled
+from iosim.plot.sweep import Choice, Sweep, against_dim, against_length, against_memory, choose
+from iosim.plot.text import memory_text, shape_text
+from iosim.plot.tile_map import TileMap, map_tiles
+from iosim.schedule.registry import family
+from iosim.shape import AttentionShape
+from iosim.units import MemorySize
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHAPE = AttentionShape(n_q=4096, n_k=4096, head_dim=64)
+SRAM = MemorySize(100 * 1024, "bytes")
+LENGTHS = tuple(2**k for k in range(8, 17))
+DIMS = (8, 16, 32, 64, 128, 256, 512)
+
+FORMATS: Mapping[str, Mapping[str, None]] = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""The formats of files, with the metadata to leave out, so that one figure is always one file."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a figure is to show; a quantity that the figure sweeps is not read from `shape`.
+
+    `words` is M where it is not swept. `lengths` in rows, `dims` and `memories` in words are the
+    positions of the sweeps (no memories: sizes that show all regimes). Without `schedules` a
+    figure shows those it is about, and without a `rule` those tiles that theory speaks of.
+    `marked` maps names of devices to their M in words.
+    """
+
+    shape: AttentionShape = SHAPE
+    words: int = SRAM.words(SHAPE.item_bytes)
+    lengths: Sequence[int] = LENGTHS
+    dims: Sequence[int] = DIMS
+    memories: Sequence[int] = ()
+    schedules: Sequence[str] = ()
+    rule: str | None = None
+    marked: Mapping[str, int] = field(default_factory=dict)
+
+    def choices(self, *names: str) -> tuple[Choice, ...]:
+        """Return what to draw: the schedules asked for, or those of `names` that have the rule."""
+        if self.schedules:
+            return choose(self.schedules, self.rule)
+        able = [
+            name
+            for name in names
+            if self.rule != "paper" or family(name).paper or not family(name).tiles
+        ]
+        return choose(able, self.rule)
+
+
+FIGURES: dict[str, Callable[[Request], "Figure"]] = {}
+
+
+def figure(draw: Callable[[Request], "Figure"]) -> Callable[[Request], "Figure"]:
+    """Register a function that draws a figure, by its name."""
+    FIGURES[draw.__name__] = draw
+    return draw
+
+
+@figure
+def length(request: Request) -> "Figure":
+    """Draw the traffic against N."""
+    choices = request.choices("standard", "flash1", "flash2")
+    return draw_sweep(against_length(request.shape, request.words, request.lengths, choices))
+
+
+@figure
+def dim(request: Request) -> "Figure":
+    """Draw the traffic against d."""
+    choices = request.choices("standard", "standard_tiled", "flash1", "flash2")
+    return draw_sweep(against_dim(request.shape, request.words, request.dims, choices))
+
+
+@figure
+def memory(request: Request) -> "Figure":
+    """Draw the traffic against M, the devices' own among it."""
+    choices = request.choices("standard", "standard_tiled", "flash1", "flash2")
+    sizes = {*(request.memories or memories(request.shape)), *request.marked.values()}
+    return draw_sweep(against_memory(request.shape, sorted(sizes), choices), request.marked)
+
+
+@figure
+def tiles(request: Request) -> "Figure":
+    """Draw the traffic over B_r and B_c; raises IosimError for a rule, as all are marked."""
+    if request.rule is not None:
+        raise IosimError(
+            f"--tiles {request.rule} has no place in a figure of tiles, which marks every rule; "
+            "leave it out"
+        )
+    names = dict.fromkeys(request.schedules or ("flash1", "flash2"))
+    return draw_tiles([map_tiles(family(each), request.shape, request.words) for each in names])
+
+
+def memories(shape: AttentionShape) -> tuple[int, ...]:
+    """Return sizes of M in words that show all regimes of a shape.
+
+    >>> memories(SHAPE)[0], memories(SHAPE)[-1]
+    (128, 2097152)
+    """
+    d = max(shape.head_dim, shape.value_dim)
+    return log_steps(2 * d, max(8 * min(shape.n_q, shape.n_k) * d, 4 * d * d))
+
+
+def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None) -> "Figure":
+    """Return the figure of a sweep: its traffic above, its constants below.
+
+    `marked` maps names of devices to their M in words, for a sweep of M.
+    """
+    from matplotlib.figure import Figure
+
+    titles = {
+        "length": "Traffic against sequence length",
+        "dim": "Traffic against head dimension",
+        "memory": "Traffic against the size of fast memory",
+    }
+    case = sweep.case(sweep.xs[0])
+    fixed = [shape_text(case.shape, without=sweep.what)]
+    if sweep.what != "memory":
+        fixed.append(memory_text(case.words, case.shape))
+    with styled():
+        figure = Figure(figsize=(10, 6.4), layout="constrained")
+        above, below = figure.subplots(2, 1, height_ratios=(2.2, 1), sharex=True)
+        draw_traffic(sweep, above, marked)
+        draw_constants(sweep, below)
+        above.set_xlabel("")
+        figure.suptitle(f"{titles[sweep.what]}\n{'; '.join(fixed)}", x=0.01, ha="left")
+    return figure
+
+
+def draw_tiles(maps: Sequence[TileMap]) -> "Figure":
+    """Return the figure of one tile map or several side by side, with the same colours."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    every = [words for each in maps for row in each.traffic_words for words in row]
+    norm = LogNorm(min(every), max(every))
+    shape = maps[0].shape
+    with styled():
+        figure = Figure(figsize=(5 * len(maps) + 0.5, 5.4), layout="constrained")
+        axes = figure.subplots(1, len(maps), squeeze=False)[0]
+        for each, ax in zip(maps, axes, strict=True):
+            mesh = draw_tile_map(each, ax, norm)
+        figure.colorbar(mesh, ax=axes, label="traffic (words)", aspect=30)
+        fixed = f"{shape_text(shape)}; {memory_text(maps[0].words, shape)}"
+        figure.suptitle(f"Traffic against tile size\n{fixed}", x=0.01, ha="left")
+    return figure
+
+
+def form_of(path: Path) -> str:
+    """Return the format that a file's suffix states: 'svg', 'png' or 'pdf'.
+
+    Raises IosimError for another suffix.
+
+    >>> form_of(Path("memory.PNG"))
+    'png'
+    """
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in FORMATS:
+        known = ", ".join(f".{name}" for name in FORMATS)
+        raise IosimError(f"--output '{path}' does not end in a format; end it in one of {known}")
+    return suffix
+
+
+def save(figure: "Figure", to: Path | IO[bytes], form: str) -> None:
+    """Write a figure as 'svg', 'png' or 'pdf', the same bytes every time."""
+    with styled():
+        figure.draw_without_rendering()  # lays out the figure
+        figure.set_layout_engine("none")  # once: it takes as long as the drawing
+        figure.savefig(to, format=form, metadata=dict(FORMATS[form]))
+
+
+def write_figures(directory: Path, option: str = "--plots") -> list[Path]:
+    """Write every figure as SVG and PNG into a folder, made if need be; return the paths.
+
+    Each file is there whole or not at all. Raises IosimError, naming `option`, for a folder that
+    cannot be made or written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise IosimError(
+            f"{option} '{directory}' cannot be made ({error.strerror}); give a folder"
+        ) from error
+    request = Request()
+    written = []
+    for name, draw in FIGURES.items():
+        drawn = draw(request)
+        for form in ("svg", "png"):
+            path = directory / f"{name}.{form}"
+            with replacing(path, option) as beside:
+                save(drawn, beside, form)
+            written.append(path)
+    return written

@@ -1,0 +1,60 @@
+"""The checks behind `iosim verify`: the theorem and the exactness of attention over a grid."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from iosim.errors import IosimError
+from iosim.schedule.registry import Family
+from iosim.units import unknown
+from iosim.verify.registry import Scope, checks
+from iosim.verify.result import Check, VerificationReport
+
+__all__ = ["Check", "VerificationReport", "about_checks", "verify"]
+
+
+def about_checks() -> dict[str, str]:
+    """Return what each check is about, by its name, in the order of a report.
+
+    >>> list(about_checks())[:3]
+    ['exactness', 'counting', 'capacity']
+    """
+    return {name: each.about for name, each in checks().items()}
+
+
+def verify(
+    only: Iterable[str] = (),
+    *,
+    thorough: bool = False,
+    schedules: Mapping[str, Family] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> VerificationReport:
+    """Run the checks, all of them or `only` those named, and report what they found.
+
+    `thorough` takes a larger grid (minutes, not seconds); `schedules` replaces the built-in ones,
+    by name. `progress` is called with a few words before each step. A check that cannot go on
+    ends in a row that failed. Raises IosimError for a name that is no check.
+
+    >>> verify(["regimes"]).passed
+    True
+    """
+    known = checks()
+    names = tuple(only) or tuple(known)
+    for name in names:
+        if name not in known:
+            raise IosimError(unknown("check", name, known))
+    scope = Scope(thorough=thorough)
+    if schedules is not None:
+        scope = Scope(thorough, schedules, scope.progress)
+    if progress is not None:
+        scope = Scope(thorough, scope.schedules, progress)
+    start = time.perf_counter()
+    rows: list[Check] = []
+    for name, each in known.items():
+        if name not in names:
+            continue
+        scope.progress(name)
+        try:
+            rows.extend(each.rows(scope))
+        except IosimError as error:
+            rows.append(Check(name, "the check itself", "fail", f"it cannot go on: {error}"))
+    return VerificationReport(tuple(rows), thorough, time.perf_counter() - start)

@@ -1,0 +1,182 @@
+"""Capacity: the tile sizes that papers print, held against the words that fast memory has."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from iosim.errors import CapacityError
+from iosim.reading.check import check
+from iosim.reading.count import total_words
+from iosim.schedule.registry import Family, PaperRule
+from iosim.shape import AttentionShape
+from iosim.tiles import choose_tiles
+from iosim.units import MemorySize, format_count, item_bytes
+from iosim.verify.registry import Scope, verification
+from iosim.verify.result import Check, found, verdict
+
+N = 65536  # so many rows that no tile of the scan is cut short by the end of the sequence
+
+# The fast memory that FA1 (arXiv 2205.14135, section 2.1) reckons with is about 100 KB.
+MEMORY = MemorySize(100 * 1024, "bytes")
+
+
+@verification
+def capacity(scope: Scope) -> Iterator[Check]:
+    """Do the tile sizes that papers print fit in M words? Check runs for every M and finds out.
+
+    Tiles are written B_r x B_c; flash2 takes FA1's rule mirrored. A tile that does fit is named
+    beside those that do not.
+    """
+    dims = (16, 32, 64, 80, 96, 128, 192, 256) if scope.thorough else (32, 64, 128)
+    for name, family in scope.schedules.items():
+        if family.paper is None:
+            continue
+        for d in dims:
+            scope.progress(f"capacity: {name}, d = {d}")
+            yield _scan_row(name, family, family.paper, d)
+    for name, family in scope.schedules.items():
+        if family.paper is None:
+            continue
+        for dtype, d in (("float16", 64), ("float16", 128), ("float32", 64)):
+            yield _memory_row(name, family, family.paper, dtype, d)
+
+
+def held_words(d: int, br: int, bc: int) -> int:
+    """Return the words that Q_i, O_i, K_j, V_j, S_ij, l_i and m_i hold together.
+
+    >>> held_words(64, br=64, bc=200)
+    46720
+    """
+    return 2 * br * d + 2 * bc * d + br * bc + 2 * br
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What the scan over M from `first` to `last` words found, all in words.
+
+    `fits_from` is the least M from which on the rule fits up to `last`; `fit_below` so many
+    smaller sizes fit too, `overflow` so many do not. `agrees`: each peak is what held_words says.
+    """
+
+    first: int
+    last: int
+    fits_from: int
+    fit_below: int
+    overflow: int
+    agrees: bool
+
+
+def scan(family: Family, rule: PaperRule, d: int) -> Scan:
+    """Check the tiles that a rule gives for every M that can hold any, to a bit beyond 8 d^2 words.
+
+    >>> from iosim.schedule import family
+    >>> flash1 = family("flash1")
+    >>> scan(flash1, flash1.paper, 64).fits_from
+    33856
+    """
+    shape = AttentionShape(N, N, d)
+    first, last = held_words(d, 1, 1), 8 * d * d + 40 * d
+    peaks: dict[tuple[tuple[str, int], ...], int] = {}  # the rule keeps a tile for 4d values of M
+    fits: list[bool] = []
+    agrees = True
+    for words in range(first, last + 1):
+        tiles = rule(shape, words)
+        key = tuple(sorted(tiles.items()))
+        if key not in peaks:
+            peaks[key] = check(family.build(shape, **tiles)).peak_words
+            agrees &= peaks[key] == held_words(d, **tiles)
+        fits.append(peaks[key] <= words)
+    overflow = fits.count(False)
+    fits_from = last + 1 - next((i for i, fit in enumerate(reversed(fits)) if not fit), len(fits))
+    return Scan(first, last, fits_from, fits_from - first - overflow, overflow, agrees)
+
+
+def always_fits_from(rule: PaperRule, d: int) -> int:
+    """Return the least M that mathematics says a rule fits from: held_words, and no schedule.
+
+    Where the tile grows by a row, M grew by 4d words and held_words by at most 3d + 2, so that the
+    rule fits for good once it does for the first M that gives a tile of 2d rows or more.
+    """
+    shape = AttentionShape(N, N, d)
+
+    def step_fits(rows: int) -> bool:
+        """Whether all the M that the rule gives so many rows for are enough."""
+        least = 4 * d * (rows - 1) + 1
+        return held_words(d, **rule(shape, least)) <= least
+
+    rows = bisect_left(range(4 * d), True, lo=d, key=step_fits)
+    held = held_words(d, **rule(shape, 4 * d * (rows - 1)))
+    return min(held, 4 * d * (rows - 1) + 1)
+
+
+def _scan_row(name: str, family: Family, rule: PaperRule, d: int) -> Check:
+    result = scan(family, rule, d)
+    expected = always_fits_from(rule, d)
+    fine = result.agrees and result.fits_from == expected and result.overflow > 0
+    below = result.fits_from - 1
+    legal = _legal(family, AttentionShape(N, N, d), below) if result.overflow else {}
+    detail = (
+        f"overflow {format_count(result.overflow)} sizes M below {format_count(result.fits_from)} "
+        f"words (8 d^2 = {format_count(8 * d * d)}), none from there on; "
+        f"{_sizes(legal)} fits at {format_count(below)}"
+    )
+    if not fine:
+        detail = (
+            f"check finds that the printed tiles fit from {format_count(result.fits_from)} words "
+            f"on, the mathematics says from {format_count(expected)}, or the peaks differ"
+        )
+    numbers = {
+        "schedule": name,
+        "head_dim": d,
+        "fits_from_words": result.fits_from,
+        "expected_words": expected,
+        "eight_d_squared_words": 8 * d * d,
+        "scanned_from_words": result.first,
+        "scanned_to_words": result.last,
+        "sizes_that_overflow": result.overflow,
+        "smaller_sizes_that_fit": result.fit_below,
+        "legal_at_words": below,
+        "legal_tiles": legal,
+    }
+    return Check("capacity", f"{name}, d = {d}", found(fine), detail, numbers)
+
+
+def _memory_row(name: str, family: Family, rule: PaperRule, dtype: str, d: int) -> Check:
+    shape = AttentionShape(N, N, d, dtype=dtype)
+    words = MEMORY.words(item_bytes(dtype))
+    tiles = rule(shape, words)
+    need = held_words(d, **tiles)
+    try:
+        check(family.build(shape, **tiles), capacity=words)
+        fits = True
+    except CapacityError:
+        fits = False
+    legal = _legal(family, shape, words)
+    fine = fits == (need <= words)
+    detail = f"{_sizes(tiles)} needs {format_count(need)} of {format_count(words)} words: " + (
+        "fits" if fits else f"overflows; {_sizes(legal)} fits"
+    )
+    numbers = {
+        "schedule": name,
+        "dtype": dtype,
+        "head_dim": d,
+        "sram_words": words,
+        "tiles": dict(tiles),
+        "needed_words": need,
+        "fits": fits,
+        "legal_tiles": legal,
+        "legal_total_words": total_words(family.build(shape, **legal)),
+    }
+    what = f"{name}, d = {d}, 100 KiB {dtype}"
+    return Check("capacity", what, verdict(fine) if fits else found(fine), detail, numbers)
+
+
+def _legal(family: Family, shape: AttentionShape, words: int) -> dict[str, int]:
+    """Return the tile of least traffic that fits, having checked that it does."""
+    tiles = dict(choose_tiles(family, shape, words).sizes)
+    check(family.build(shape, **tiles), capacity=words)
+    return tiles
+
+
+def _sizes(tiles: Mapping[str, int]) -> str:
+    return " x ".join(str(size) for size in tiles.values())

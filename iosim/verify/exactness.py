@@ -1,0 +1,196 @@
+"""Exactness: every schedule, executed tile by tile, is attention up to a derived rounding error."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from iosim import reference, tolerance
+from iosim.errors import IosimError
+from iosim.precision import Array, precision
+from iosim.reading.execute import execute
+from iosim.schedule.operations import find_operation
+from iosim.schedule.registry import Family
+from iosim.schedule.tree import Compute, For, Move, Schedule, nodes
+from iosim.verify.grid import DTYPES, Case, cases
+from iosim.verify.registry import Scope, verification
+from iosim.verify.result import Check, found, verdict
+
+
+@verification
+def exactness(scope: Scope) -> Iterator[Check]:
+    """Executed tile by tile, every schedule is attention, up to a derived rounding error.
+
+    Reference: float64. The 2x rule is the field's own: at most twice the error of standard
+    attention in the same dtype, + 1e-5.
+    """
+    grid = list(cases(scope.thorough))
+    for dtype in DTYPES:
+        truths = [Truth.of(case, dtype) for case in grid]
+        for name, family in scope.schedules.items():
+            scope.progress(f"exactness: {name} in {dtype}")
+            yield _row(name, family, dtype, truths)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """A case in a dtype: its inputs rounded to it, and what must come out.
+
+    `O` and `LSE` are the float64 reference's, `standard_error` is the largest error of standard
+    attention executed in the dtype, `nan` marks the query rows where NaN must come out.
+    """
+
+    case: Case
+    dtype: str
+    q: Array
+    k: Array
+    v: Array
+    visible: Array | None
+    O: Array
+    LSE: Array
+    nan: Array
+    standard_error: float
+
+    @classmethod
+    def of(cls, case: Case, dtype: str) -> "Truth":
+        """Return what must come out of a case in a dtype."""
+        form = precision(dtype)
+        q, k, v = (form.round(x.astype(form.accumulator)) for x in case.inputs())
+        visible = case.visible()
+        wide = [x.astype(np.float64) for x in (q, k, v)]
+        O, LSE = reference.attention(wide[0], wide[1], wide[2], visible)
+        standard, _ = reference.standard_attention(q, k, v, dtype, visible)
+        sees_any = True if visible is None else visible.any(axis=-1)
+        nan = np.asarray(np.isnan(q).any(axis=-1) & sees_any)
+        return cls(case, dtype, q, k, v, visible, O, LSE, nan, _largest(standard - O, nan))
+
+
+def _largest(error: Array, left_out: Array) -> float:
+    """Return the largest absolute error over the rows that are not left out; NaN if one is NaN."""
+    return float(np.abs(np.where(left_out[..., None], 0.0, error)).max(initial=0.0))
+
+
+def _row(name: str, family: Family, dtype: str, truths: list[Truth]) -> Check:
+    worst = _Worst()
+    wrong: list[str] = []  # beyond the derived tolerance, or not valid at all
+    beyond: list[str] = []  # within it, but beyond the 2x rule
+    excused = True
+    for truth in truths:
+        try:
+            schedule = truth.case.build(family, dtype)
+            output, lse = _compare(truth, schedule)
+        except IosimError as error:
+            wrong.append(f"{truth.case}: {error}")
+            continue
+        for tensor, compared in (("O", output), ("LSE", lse)):
+            if compared is not None and not compared:
+                wrong.append(f"{truth.case}: {tensor}: {compared.reason}")
+        worst.note(truth, output, lse)
+        if not tolerance.two_times_rule(output.max_error, truth.standard_error):
+            beyond.append(
+                f"{truth.case}: error {output.max_error:.2g} against {truth.standard_error:.2g}"
+            )
+            # The rule is the field's experience with normal inputs, and no theorem: it may be
+            # broken by inputs made to be hard, and by a schedule that rounds O after every tile.
+            excused &= truth.case.data != "normal" or rounding_of(schedule).stored_output_per_tile
+    if wrong:
+        result, detail = verdict(False), f"{len(wrong)} wrong, such as {wrong[0]}"
+    elif beyond:
+        result = found(excused)
+        detail = (
+            f"{len(truths)} cases within the tolerance, but {len(beyond)} beyond twice the error "
+            f"of standard attention, such as {beyond[0]}"
+        )
+    else:
+        result = verdict(True)
+        detail = (
+            f"{len(truths)} cases; at worst {worst.of_tolerance:.0%} of the tolerance and "
+            f"{worst.of_rule:.0%} of the 2x rule"
+        )
+    numbers = {
+        "schedule": name,
+        "dtype": dtype,
+        "cases": len(truths),
+        "largest_error": worst.error,
+        "of_tolerance": worst.of_tolerance,
+        "of_tolerance_at": worst.at,
+        "of_two_times_rule": worst.of_rule,
+        "wrong": len(wrong),
+        "beyond_two_times_rule": len(beyond),
+    }
+    return Check("exactness", f"{name}, {dtype}", result, detail, numbers)
+
+
+@dataclass
+class _Worst:
+    """The largest error met, as it is, over the derived tolerance and over the 2x rule's."""
+
+    error: float = 0.0
+    of_tolerance: float = 0.0
+    of_rule: float = 0.0
+    at: str = ""
+
+    def note(
+        self, truth: Truth, output: tolerance.Comparison, lse: tolerance.Comparison | None
+    ) -> None:
+        ratio = max(output.max_ratio, lse.max_ratio if lse is not None else 0.0)
+        if ratio > self.of_tolerance:
+            self.of_tolerance, self.at = ratio, str(truth.case)
+        self.error = max(self.error, output.max_error)
+        self.of_rule = max(self.of_rule, output.max_error / (2 * truth.standard_error + 1e-5))
+
+
+def _compare(
+    truth: Truth, schedule: Schedule
+) -> tuple[tolerance.Comparison, tolerance.Comparison | None]:
+    """Return how O compares with the reference, and LSE where the schedule stores one."""
+    done = execute(schedule, truth.q, truth.k, truth.v)
+    allowed, allowed_lse = tolerance.elementwise_error(
+        rounding_of(schedule), truth.q, truth.k, truth.v, truth.visible
+    )
+    output = tolerance.agrees(done.O, truth.O, allowed, truth.nan[..., None])
+    if done.LSE is None:
+        return output, None
+    return output, tolerance.agrees(done.LSE, truth.LSE, allowed_lse, truth.nan)
+
+
+def rounding_of(schedule: Schedule) -> tolerance.Execution:
+    """Return what the rounding error of a schedule depends on, read off its tree.
+
+    The statistics are rescaled once for every key tile of the loop that rescales them, and keys
+    are summed in the order of the loop around P V. Where that is another loop (or none), all keys
+    count as one sum, which is more than any order needs.
+
+    >>> from iosim.schedule import family
+    >>> from iosim.shape import AttentionShape
+    >>> flash1 = family("flash1").build(AttentionShape(100, 100, 8), br=16, bc=30)
+    >>> found = rounding_of(flash1)
+    >>> found.tiles, found.largest_tile, found.stored_output_per_tile, found.stored_scores
+    (4, 30, True, False)
+    """
+    shape = schedule.shape
+    rescaled = _key_loop(schedule, lambda node: node.operation.startswith("rescale"))
+    summed = _key_loop(schedule, lambda node: find_operation(node).role == "accumulate")
+    one_loop = rescaled is not None and summed is not None and rescaled.dim == summed.dim
+    every = [node for node, _ in nodes(schedule.body)]
+    moves = [node for node in every if isinstance(node, Move)]
+    computes = [node for node in every if isinstance(node, Compute)]
+    scores = {n.outputs[0].name for n in computes if find_operation(n).role == "scores"}
+    return tolerance.Execution(
+        dtype=shape.dtype,
+        head_dim=shape.head_dim,
+        n_keys=shape.n_k,
+        tiles=rescaled.dim.blocks if rescaled else 1,
+        largest_tile=min(rescaled.dim.block, shape.n_k) if rescaled and one_loop else shape.n_k,
+        stored_scores=any(m.kind == "store" and m.tensor.name in scores for m in moves),
+        stored_output_per_tile=any(m.kind == "load" and m.tensor.place == "output" for m in moves),
+    )
+
+
+def _key_loop(schedule: Schedule, wanted: Callable[[Compute], bool]) -> For | None:
+    """Return the innermost loop over keys around the first such computation."""
+    for node, loops in nodes(schedule.body):
+        if isinstance(node, Compute) and wanted(node):
+            around = [loop for loop in loops if loop.dim.name == "key"]
+            return around[-1] if around else None
+    return None

@@ -1,0 +1,198 @@
+"""The grid of executions: attention shapes with their tiles, and inputs that are hard to get right.
+
+Everything is small, so that many cases run in seconds; what goes wrong in attention goes wrong at
+the edges: ragged tiles, more queries than keys, rows that see nothing, maxima that change.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from iosim.precision import Array
+from iosim.schedule.registry import Family
+from iosim.schedule.relation import Causal
+from iosim.schedule.tree import Schedule
+from iosim.shape import AttentionShape
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+Inputs = tuple[Array, Array, Array]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape, its tiles of B_r queries and B_c keys, and the name of the inputs."""
+
+    shape: AttentionShape
+    br: int
+    bc: int
+    data: str = "normal"
+
+    def build(self, family: Family, dtype: str) -> Schedule:
+        """Return the schedule for this case in a dtype, with those of the tiles that it has."""
+        tiles = {"br": self.br, "bc": self.bc}
+        return family.build(
+            replace(self.shape, dtype=dtype), **{name: tiles[name] for name in family.tiles}
+        )
+
+    def inputs(self) -> Inputs:
+        """Return q, k and v in float64, the same every time."""
+        return INPUTS[self.data](self.shape, np.random.default_rng(1))
+
+    def visible(self) -> Array | None:
+        """Return which queries see which keys; None when all see all."""
+        shape = self.shape
+        if not shape.causal:
+            return None
+        return Causal(shape.causal_offset).visible(slice(0, shape.n_q), slice(0, shape.n_k))
+
+    def __str__(self) -> str:
+        """Return the case in a few words."""
+        s = self.shape
+        words = [f"{s.n_q} x {s.n_k}", f"d {s.head_dim}"]
+        if s.value_dim != s.head_dim:
+            words.append(f"d_v {s.value_dim}")
+        if s.heads > 1:
+            words.append(f"{s.batch * s.heads} heads" + f"/{s.batch * s.kv_heads} kv")
+        if s.causal:
+            words.append("causal" if s.align == "bottom-right" else "causal top-left")
+        words.append(f"tiles {self.br} x {self.bc}")
+        return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
+
+
+def _shape(n_q: int, n_k: int, head_dim: int = 16, **more: object) -> AttentionShape:
+    return AttentionShape(n_q, n_k, head_dim, **more)  # type: ignore[arg-type]
+
+
+def cases(thorough: bool = False) -> Iterator[Case]:
+    """Yield the grid; a thorough one adds larger and many random cases."""
+    yield Case(_shape(32, 32), 8, 8)
+    yield Case(_shape(37, 29), 8, 5)
+    yield Case(_shape(1, 1), 1, 1)
+    yield Case(_shape(12, 12, 8), 1, 1)
+    yield Case(_shape(20, 20), 64, 64)
+    yield Case(_shape(1, 50), 4, 16)
+    yield Case(_shape(7, 50), 3, 16)
+    yield Case(_shape(50, 7), 16, 3)
+    yield Case(_shape(19, 23, 12, value_dim=20), 6, 9)
+    yield Case(_shape(13, 17, 8, heads=6, kv_heads=2), 5, 7)
+    yield Case(_shape(15, 18, 8, batch=2, heads=2, kv_heads=1, causal=True), 4, 5)
+    yield Case(_shape(33, 33, causal=True), 8, 8)
+    yield Case(_shape(31, 31, causal=True), 5, 11)
+    yield Case(_shape(13, 40, causal=True), 4, 7)
+    yield Case(_shape(40, 13, causal=True), 7, 4)  # 27 rows see nothing
+    yield Case(_shape(13, 40, causal=True, align="top-left"), 4, 7)
+    yield Case(_shape(40, 13, causal=True, align="top-left"), 7, 4)
+    for data in INPUTS:
+        if data != "normal":
+            yield Case(_shape(24, 40, causal=True), 9, 7, data)
+    yield Case(_shape(64, 96, 64), 32, 48)
+    if thorough:
+        yield from _more_cases()
+
+
+def _more_cases() -> Iterator[Case]:
+    for data in INPUTS:
+        yield Case(_shape(70, 90), 16, 11, data)
+        yield Case(_shape(60, 40, causal=True), 13, 1, data)
+    yield Case(_shape(128, 160, 64), 64, 32)
+    yield Case(_shape(512, 700, 64, causal=True), 128, 64)
+    yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        n_q, n_k, d, d_v, br, bc = (int(rng.integers(1, top)) for top in (50, 50, 20, 20, 25, 25))
+        kv_heads, group, batch = (int(rng.integers(1, top)) for top in (3, 4, 3))
+        yield Case(
+            _shape(
+                n_q,
+                n_k,
+                d,
+                value_dim=d_v,
+                batch=batch,
+                heads=kv_heads * group,
+                kv_heads=kv_heads,
+                causal=bool(rng.integers(2)),
+                align="top-left" if rng.integers(3) == 0 else "bottom-right",
+            ),
+            br,
+            bc,
+            str(rng.choice(list(INPUTS))),
+        )
+
+
+def _sizes(shape: AttentionShape) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of q, k and v."""
+    keys = (shape.batch, shape.kv_heads, shape.n_k)
+    queries = (shape.batch, shape.heads, shape.n_q)
+    return (*queries, shape.head_dim), (*keys, shape.head_dim), (*keys, shape.value_dim)
+
+
+Maker = Callable[[AttentionShape, np.random.Generator], Inputs]
+INPUTS: dict[str, Maker] = {}
+
+
+def _inputs(name: str) -> Callable[[Maker], Maker]:
+    """Register a maker of inputs under a name that says what is hard about them."""
+
+    def register(make: Maker) -> Maker:
+        INPUTS[name] = make
+        return make
+
+    return register
+
+
+@_inputs("normal")
+def _normal(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    q, k, v = (rng.standard_normal(size) for size in _sizes(shape))
+    return q, k, v
+
+
+@_inputs("equal scores")
+def _equal(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    q, k, v = _normal(shape, rng)
+    return q, np.broadcast_to(k[..., :1, :], k.shape), v
+
+
+@_inputs("scores in the hundreds")
+def _huge(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    """Without the subtracted maximum, exp overflows float32 from 89 on; weights underflow."""
+    q, k, v = _normal(shape, rng)
+    return 16 * q, 16 * k, v
+
+
+@_inputs("tiny scores")
+def _tiny(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    """Keys are subnormal numbers in float16."""
+    q, k, v = _normal(shape, rng)
+    return q, 1e-6 * k, v
+
+
+@_inputs("rising scores")
+def _rising(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    """Every key beats the ones before it, so every tile rescales what was summed."""
+    q, k, v = _normal(shape, rng)
+    steps = np.linspace(-6, 6, shape.n_k)[:, None]
+    return np.abs(q) + 0.5, np.broadcast_to(steps, k.shape), v
+
+
+@_inputs("falling scores")
+def _falling(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    q, k, v = _rising(shape, rng)
+    return q, k[..., ::-1, :], v
+
+
+@_inputs("cancelling values")
+def _cancelling(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    """Large values of both signs add up to little."""
+    q, k, v = _normal(shape, rng)
+    signs = np.where(np.arange(shape.n_k) % 2, 1.0, -1.0)[:, None]
+    return 0.01 * q, k, 500 * signs + v
+
+
+@_inputs("a query of NaN")
+def _nan(shape: AttentionShape, rng: np.random.Generator) -> Inputs:
+    """The last query of each head is NaN: so is its row, and no other."""
+    q, k, v = _normal(shape, rng)
+    q[..., -1, 0] = np.nan
+    return q, k, v

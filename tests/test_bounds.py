@@ -1,0 +1,195 @@
+"""Lower bounds: their values in exact arithmetic, when they may be claimed, and that they hold."""
+
+import math
+
+import naive
+import pytest
+import strategies
+import trees
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iosim import bounds
+from iosim.bounds import Bound, lower_bound, lower_bounds
+from iosim.errors import IosimError
+from iosim.reading.check import Checked, check
+from iosim.reading.count import count
+from iosim.schedule import Schedule, families, family
+from iosim.shape import AttentionShape
+
+memories = st.integers(2, 200)
+
+
+def named(shape: AttentionShape, words: int, checked: Checked | None = None) -> dict[str, Bound]:
+    return {b.name: b for b in lower_bounds(shape, words, checked)}
+
+
+@given(strategies.shapes(rows=12, width=5), memories)
+def test_values_are_those_of_exact_arithmetic(shape: AttentionShape, words: int) -> None:
+    found = named(shape, words)
+    assert bounds.visible_pairs(shape) == naive.visible_pairs(shape)
+    assert bounds.compulsory_words(shape) == naive.compulsory(shape)
+    assert found["compulsory"].words == sum(naive.compulsory(shape))
+    assert found["general"].words == math.ceil(naive.general(shape, words))
+    assert found["fused"].words == math.ceil(naive.fused(shape, words))
+    assert naive.two_matmuls_at_least(shape, words, found["two_matmuls"].words)
+
+
+@given(strategies.shapes(rows=10**6, width=256), st.integers(1, 10**7), st.integers(0, 10**6))
+def test_more_memory_never_raises_a_bound(shape: AttentionShape, words: int, more: int) -> None:
+    less, larger = named(shape, words), named(shape, words + more)
+    for name, bound in larger.items():
+        assert 0 <= bound.words <= less[name].words
+
+
+def assert_above_bounds(schedule: Schedule, more: int = 0) -> None:
+    checked, total = check(schedule), count(schedule).total_words
+    words = checked.peak_words + more
+    for bound in lower_bounds(schedule.shape, words, checked):
+        assert not bound.holds or total >= bound.words, (bound, total)
+
+
+@given(strategies.cases(rows=12, width=6), st.integers(0, 50))
+def test_no_small_schedule_goes_below_a_bound_that_holds(case: strategies.Case, more: int) -> None:
+    assert_above_bounds(case.schedule, more)
+
+
+@given(strategies.cases(rows=10**5, width=160))
+def test_no_large_schedule_goes_below_a_bound_that_holds(case: strategies.Case) -> None:
+    assert_above_bounds(case.schedule)
+
+
+@given(
+    st.sampled_from(strategies.NAMES),
+    strategies.shapes(rows=5000, width=64),
+    st.integers(1, 64),
+    st.integers(1, 64),
+)
+def test_so_it_is_with_tiles_of_usual_sizes(
+    name: str, shape: AttentionShape, br: int, bc: int
+) -> None:
+    sizes = dict(zip(family(name).tiles, (br, bc), strict=False))
+    assert_above_bounds(family(name).build(shape, **sizes))
+
+
+@given(
+    st.sampled_from(sorted(trees.OWN)),
+    strategies.shapes(rows=40, width=64),
+    st.integers(1, 40),
+    st.integers(1, 40),
+)
+def test_so_it_is_for_schedules_of_ones_own(
+    name: str, shape: AttentionShape, br: int, bc: int
+) -> None:
+    assert_above_bounds(trees.OWN[name](shape, br, bc))
+
+
+@given(strategies.shapes(), memories, st.booleans(), st.booleans())
+def test_a_bound_is_claimed_only_where_its_hypotheses_hold(
+    shape: AttentionShape, words: int, fused: bool, materialises: bool
+) -> None:
+    found = named(shape, words, Checked(words, words, fused, materialises))
+    assert found["compulsory"].holds
+    assert found["general"].holds
+    assert found["fused"].holds == fused
+    assert found["two_matmuls"].holds == (materialises and not shape.causal)
+    unknown = named(shape, words)
+    assert [b.name for b in unknown.values() if b.holds] == ["compulsory", "general"]
+    best = lower_bound(shape, words, Checked(words, words, fused, materialises))
+    assert best.holds
+    assert best.words == max(b.words for b in found.values() if b.holds)
+    assert {b.name: b.words for b in unknown.values()} == {b.name: b.words for b in found.values()}
+    assert all(b.reason and b.leading and b.source for b in found.values())
+
+
+# Optimal traffic by exact search, one word a row: the least any order moves.
+OPTIMA = [
+    *((2, 2, m, best) for m, best in zip((4, 5, 6), (10, 9, 8), strict=True)),
+    *((2, 3, m, best) for m, best in zip((4, 5, 6), (14, 12, 10), strict=True)),
+    *((3, 3, m, best) for m, best in zip((4, 5, 6, 7, 8), (20, 18, 16, 14, 12), strict=True)),
+    *((3, 4, m, best) for m, best in ((4, 26), (6, 20))),
+    (4, 3, 5, 22),
+    *((4, 4, m, best) for m, best in zip((4, 5, 6, 7, 8), (34, 28, 22, 21, 20), strict=True)),
+]
+
+
+@pytest.mark.parametrize(("n_q", "n_k", "words", "optimum"), OPTIMA)
+def test_no_bound_exceeds_the_optimum_of_an_exact_search(
+    n_q: int, n_k: int, words: int, optimum: int
+) -> None:
+    fused = Checked(words, words, fused=True, materialises=False)
+    assert lower_bound(AttentionShape(n_q, n_k, 1), words, fused).words <= optimum
+
+
+def test_the_compulsory_traffic_is_reached() -> None:
+    """2 x 2 with M = 6 (all that there is but two words) moves 8 words, and no less."""
+    assert bounds.compulsory(AttentionShape(2, 2, 1), 6).words == 8
+    shape = AttentionShape(64, 32, 8, value_dim=4)
+    assert count(family("flash2").build(shape, br=64, bc=1)).total_words == 64 + (
+        bounds.compulsory(shape, 10**6).words
+    )
+
+
+def test_flash2_reaches_the_fused_bound_to_the_leading_term() -> None:
+    """With (B_r + 1) D <= M it moves the same leading term 4 N^2 d^2 / M."""
+    for n, d in ((2**20, 64), (2**22, 128)):
+        shape = AttentionShape(n, n, d)
+        words = 2**18
+        schedule = family("flash2").build(shape, br=words // (2 * d) - 1 - 5, bc=1)
+        checked = check(schedule)
+        assert checked.peak_words <= words * (1 + 1.5 / d + 0.01)
+        bound = bounds.fused(shape, checked.peak_words, checked)
+        # The rest: l, m and S beside each 2d words of a row (3 / 2d), one K/V row, Q and O once.
+        assert 1 <= count(schedule).total_words / bound.words <= 1 + 3 / (2 * d) + 0.01
+
+
+def test_smiths_bound_stays_below_the_schedule_that_refutes_its_other_form() -> None:
+    """m = n = 64, k = 1, S = 18: a schedule of 4416 transfers exists."""
+    one_matmul = bounds.two_matmuls(AttentionShape(64, 64, 1), 18).words / 2
+    assert one_matmul <= 4416
+    assert one_matmul == math.isqrt(4 * 64**4 // 18) - 36
+
+
+def test_a_billion_rows_have_exact_bounds() -> None:
+    n = 10**9
+    shape = AttentionShape(n, n, 64, causal=True)
+    pairs = n * (n + 1) // 2
+    assert bounds.visible_pairs(shape) == pairs
+    assert named(shape, 65537)["fused"].words == -(-pairs * 128**2 // 65536)
+    assert named(shape, 65536)["general"].words == -(-pairs * 64**2 // 65536) - 65536
+
+
+@pytest.mark.parametrize("words", [0, -1, -(10**9)])
+def test_a_memory_without_words_is_refused(words: int) -> None:
+    with pytest.raises(IosimError, match=f"^M is {words} words, but it must be at least 1$"):
+        lower_bounds(AttentionShape(4, 4, 4), words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (1, "M < d^2"),
+        (4095, "M < d^2"),
+        (4096, "d^2 <= M <= N d"),
+        (65536, "d^2 <= M <= N d"),
+        (65537, "M > N d"),
+    ],
+)
+def test_regimes(words: int, expected: str) -> None:
+    assert bounds.regime(AttentionShape(1024, 2048, 64), words) == expected
+
+
+def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
+    shape = AttentionShape(64, 64, 8)
+    held = {
+        name: {b.name for b in lower_bounds(shape, 10_000, check(built)) if b.holds}
+        for name in families()
+        for built in [family(name).build(shape, **dict.fromkeys(family(name).tiles, 8))]
+    }
+    both = {"compulsory", "general"}
+    assert held == {
+        "standard": both | {"two_matmuls"},
+        "standard_tiled": both | {"two_matmuls"},
+        "flash1": both | {"fused"},
+        "flash2": both | {"fused"},
+    }

@@ -1,0 +1,201 @@
+"""Wrong input: every error of the core is one sentence that quotes what was given.
+
+The last test holds that the list is whole: each `raise` in these modules is reached by an example.
+"""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_check
+import test_execute
+import test_tree
+import test_user_schedule
+
+from iosim import bounds
+from iosim.errors import CapacityError, IosimError, ScheduleError
+from iosim.reading.check import check
+from iosim.reading.count import count
+from iosim.reading.execute import execute
+from iosim.reading.formula import formula
+from iosim.schedule import Dim, Family, Schedule, Tensor, families, family, free, load, problem
+from iosim.shape import AttentionShape
+from iosim.tiles import choose_tiles
+
+SHAPE = AttentionShape(8, 8, 4)
+GOOD: dict[str, Any] = {"n_q": 4, "n_k": 4, "head_dim": 4}
+
+
+def shape(**fields: Any) -> Callable[[], object]:
+    return lambda: AttentionShape(**(GOOD | fields))
+
+
+def same_symbol() -> object:
+    a, b = (
+        Tensor(name, (Dim(name, rows, symbol="n"),), "float32", "input")
+        for name, rows in (("a", 5), ("b", 6))
+    )
+    return formula(Schedule("x", SHAPE, (*load("load", a, b), *free(a, b))))
+
+
+def other_input() -> object:
+    x = Tensor("X", (Dim("rows", 5),), "float32", "input")
+    zeros = np.zeros((8, 4))
+    return execute(Schedule("x", SHAPE, (*load("load X", x), *free(x))), zeros, zeros, zeros)
+
+
+def tiles(name: str, words: int | None, rule: str = "best", **given: int) -> Callable[[], object]:
+    return lambda: choose_tiles(family(name), SHAPE, words, rule, given)
+
+
+FLASH2 = family("flash2").build(SHAPE, br=2, bc=2)
+
+# What is done, and what the sentence has to quote.
+EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
+    **{
+        f"{name}={value!r}": (shape(**{name: value}), (name, repr(value), "at least 1"))
+        for name in ("n_q", "n_k", "head_dim", "value_dim", "batch", "heads", "kv_heads")
+        for value in (-1, 1.5, "8", True, None)
+    },
+    "n_q=0": (shape(n_q=0), ("n_q is 0", "at least 1")),
+    "n_k=0": (shape(n_k=0), ("n_k is 0", "at least 1")),
+    "head_dim=0": (shape(head_dim=0), ("head_dim is 0", "at least 1")),
+    "batch=0": (shape(batch=0), ("batch is 0", "at least 1")),
+    "heads=0": (shape(heads=0), ("heads is 0", "at least 1")),
+    "grouped heads": (shape(heads=6, kv_heads=4), ("heads is 6", "kv_heads is 4", "multiple")),
+    "more kv_heads": (shape(heads=2, kv_heads=4), ("heads is 2", "kv_heads is 4", "multiple")),
+    "dtype": (shape(dtype="flaot16"), ("'flaot16'", "'float16'", "bfloat16, float32, float64")),
+    "align": (shape(align="bottom"), ("'bottom'", "bottom-right, top-left")),
+    "schedule": (lambda: family("flas2"), ("'flas2'", "'flash2'", "standard_tiled")),
+    "a memory of no words": (lambda: bounds.lower_bounds(SHAPE, 0), ("M is 0 words", "1")),
+    "br=0": (lambda: family("flash2").build(SHAPE, br=0, bc=1), ("br is 0", "at least 1")),
+    "bc=-3": (lambda: family("flash1").build(SHAPE, br=1, bc=-3), ("bc is -3", "at least 1")),
+    "br=2.0": (lambda: problem(SHAPE, 2.0), ("br is 2.0", "whole")),  # type: ignore[arg-type]
+    "a tile larger than M": (
+        lambda: check(FLASH2, capacity=20),
+        ("line 'load K_j, V_j'", "28 words", "Q[0:2, 0:4]", "M is 20 words"),
+    ),
+    "rule": (tiles("flash1", 100, "papr"), ("--tiles", "'papr'", "'paper'")),
+    "no memory": (tiles("flash1", None, br=2), ("flash1", "--bc", "--sram")),
+    "no rule": (tiles("standard_tiled", 99, "paper"), ("--tiles paper", "largest, best")),
+    "nothing fits": (tiles("flash2", 18), ("flash2", "19 words", "M is 18 words")),
+    "three sizes": (
+        lambda: choose_tiles(
+            Family("three", lambda s, a, b, c: FLASH2, ("a", "b", "c"), ""), SHAPE, 100
+        ),
+        ("--tiles best", "three", "a, b, c"),
+    ),
+    "one symbol": (same_symbol, ("'n'", "5", "6")),
+    "an input that is none": (other_input, ("'X'", "Q, K and V")),
+}
+
+
+@pytest.mark.parametrize("what", EXAMPLES)
+def test_an_error_is_one_sentence_that_quotes_what_was_given(what: str) -> None:
+    action, quoted = EXAMPLES[what]
+    with pytest.raises(IosimError) as caught:
+        action()
+    sentence = str(caught.value)
+    assert sentence == sentence.strip()
+    assert "\n" not in sentence
+    assert ". " not in sentence.replace("...", "")
+    assert not sentence.endswith(".")
+    for text in quoted:
+        assert text in sentence
+
+
+def test_kinds_of_errors() -> None:
+    assert issubclass(CapacityError, ScheduleError)
+    assert issubclass(ScheduleError, IosimError)
+    assert issubclass(IosimError, ValueError)
+
+
+MODULES = (
+    "shape",
+    "bounds",
+    "tiles",
+    *(f"schedule.{name}" for name in (
+        "tree", "structure", "relation", "registry", "operations", "attention", "listing",
+        "standard", "standard_tiled", "flash1", "flash2",
+    )),
+    *(f"reading.{name}" for name in (
+        "count", "check", "execute", "formula", "residency", "walk", "extent", "traffic",
+    )),
+)  # fmt: skip
+
+# Python itself would have to hand out no loader for a path that ends in .py.
+UNREACHABLE = {"is not a Python file"}
+
+
+def raises_of(module: str) -> dict[tuple[str, int], str]:
+    """The lines of the `raise` statements of a module that make an error, with their text."""
+    path = inspect.getsourcefile(importlib.import_module(f"iosim.{module}"))
+    assert path is not None
+    source = Path(path).read_text(encoding="utf-8")
+    return {
+        (path, line): ast.get_source_segment(source, node) or ""
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Raise) and node.exc is not None
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if line == node.lineno
+    }
+
+
+def all_mistakes(folder: Path) -> list[Callable[[], object]]:
+    zeros = np.zeros((8, 4))
+    actions = [action for action, _ in EXAMPLES.values()]
+    actions += [build for build, _ in test_tree.REFUSED.values()]
+    for schedule, _ in test_check.WRONG.values():
+        actions += [
+            lambda s=schedule: check(s),  # type: ignore[misc]
+            lambda s=schedule: count(s),  # type: ignore[misc]
+            lambda s=schedule: execute(s, zeros, zeros, zeros),  # type: ignore[misc]
+        ]
+    for sizes, _ in test_execute.WRONG_ARRAYS.values():
+        arrays = [np.zeros(size) for size in sizes]
+        actions.append(lambda a=arrays: execute(FLASH2, *a))  # type: ignore[misc]
+    actions += [lambda body=body: test_execute.run_odd(*body) for body in test_execute.ODD]  # type: ignore[misc]
+    for i, (text, _) in enumerate((
+        *test_user_schedule.FILES.values(), *test_user_schedule.BUILDERS.values(),
+    )):  # fmt: skip
+        path = folder / f"mine{i}.py"
+        path.write_text(text, encoding="utf-8")
+        actions.append(lambda p=path: family(f"{p}:mine").build(SHAPE, br=2))  # type: ignore[misc]
+    actions.append(lambda: family(f"{folder / 'none.py'}:mine"))
+    return actions
+
+
+def test_every_raise_of_the_core_is_reached_and_is_one_sentence(tmp_path: Path) -> None:
+    wanted = {at: text for module in MODULES for at, text in raises_of(module).items()}
+    assert len(wanted) > 30
+    reached = set()
+    sentences = []
+    for action in all_mistakes(tmp_path):
+        try:
+            action()
+        except IosimError as error:
+            sentences.append(str(error))
+            trace = error.__traceback__
+            while trace is not None:
+                reached.add((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+                trace = trace.tb_next
+    assert [s for s in sentences if "\n" in s or ". " in s.replace("...", "")] == []
+    missed = {
+        at: text
+        for at, text in wanted.items()
+        if at not in reached and not any(words in text for words in UNREACHABLE)
+    }
+    assert missed == {}
+
+
+def test_no_schedule_is_built_from_a_wrong_shape_by_any_family() -> None:
+    for known in families().values():
+        for name in known.tiles:
+            sizes = dict.fromkeys(known.tiles, 2) | {name: 0}
+            with pytest.raises(IosimError, match=f"tile size {name} is 0"):
+                known.build(SHAPE, **sizes)

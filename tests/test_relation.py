@@ -1,0 +1,117 @@
+"""Masks as integer arithmetic: block ranges and sums against the dense matrix of visible pairs."""
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iosim.schedule import Causal, Dim
+from iosim.schedule.relation import PairSums, floor_sum
+
+small = st.integers(1, 12)
+huge = st.integers(1, 10**30)
+offsets = st.integers(-15, 15)
+
+
+@given(st.integers(0, 40), st.integers(1, 20), st.integers(-50, 50), st.integers(-50, 50))
+def test_floor_sum_is_the_loop(n: int, m: int, a: int, b: int) -> None:
+    assert floor_sum(n, m, a, b) == naive.floor_sum(n, m, a, b)
+
+
+@given(huge, huge, huge, huge, huge)
+def test_floor_sum_of_huge_numbers_splits(n: int, more: int, m: int, a: int, b: int) -> None:
+    whole = floor_sum(n + more, m, a, b)
+    assert whole == floor_sum(n, m, a, b) + floor_sum(more, m, a, a * n + b)
+
+
+@given(huge, huge, huge, st.integers(0, 10**30))
+def test_floor_sum_where_m_divides_a(n: int, m: int, times: int, b: int) -> None:
+    assert floor_sum(n, m, m * times, b) == times * n * (n - 1) // 2 + n * (b // m)
+
+
+@given(small, small, small, small, offsets)
+def test_block_ranges_are_those_of_the_matrix(
+    n_q: int, n_k: int, br: int, bc: int, offset: int
+) -> None:
+    query, key, mask = Dim("query", n_q, br), Dim("key", n_k, bc), Causal(offset)
+    met = naive.block_mask(n_q, n_k, br, bc, offset)
+    for i, row in enumerate(met):
+        assert list(mask.key_range(query, key, i)) == [j for j, yes in enumerate(row) if yes]
+    for j, column in enumerate(zip(*met, strict=True)):
+        assert list(mask.query_range(query, key, j)) == [i for i, yes in enumerate(column) if yes]
+
+
+@given(small, small, small, small, offsets)
+def test_sums_are_the_double_loop(n_q: int, n_k: int, br: int, bc: int, offset: int) -> None:
+    sums = Causal(offset).sums(Dim("query", n_q, br), Dim("key", n_k, bc))
+    assert sums == PairSums(*naive.pair_sums(n_q, n_k, br, bc, offset))
+    assert sums.select(False, False) == sums.pairs
+    assert sums.select(True, False) == sums.query_rows
+    assert sums.select(False, True) == sums.key_rows
+    assert sums.select(True, True) == sums.products
+
+
+@given(
+    st.integers(1, 10**12),
+    st.integers(1, 10**12),
+    st.integers(1, 300),
+    st.integers(1, 300),
+    st.floats(-2, 2),
+)
+def test_sums_of_long_axes_are_those_over_key_ranges(
+    n_q: int, n_k: int, query_blocks: int, key_blocks: int, shift: float
+) -> None:
+    query = Dim("query", n_q, -(-n_q // query_blocks))
+    key = Dim("key", n_k, -(-n_k // key_blocks))
+    mask = Causal(int(shift * max(n_q, n_k)))
+    pairs = query_rows = key_rows = products = 0
+    for i in range(query.blocks):
+        met = len(mask.key_range(query, key, i))
+        columns = min(met * key.block, n_k)
+        pairs += met
+        query_rows += met * query.rows(i)
+        key_rows += columns
+        products += columns * query.rows(i)
+    assert mask.sums(query, key) == PairSums(pairs, query_rows, key_rows, products)
+    assert pairs == sum(len(mask.query_range(query, key, j)) for j in range(key.blocks))
+
+
+@given(huge, huge, st.integers(-(10**30), 10**30))
+def test_pairs_of_single_rows_have_a_closed_form(n_q: int, n_k: int, offset: int) -> None:
+    """Row r sees min(max(r + offset + 1, 0), n_k) keys: a triangle with its corners cut off."""
+
+    def triangle(n: int) -> int:
+        return n * (n + 1) // 2 if n > 0 else 0
+
+    last = n_q + offset  # keys that the last row would see, were there enough
+    expected = triangle(last) - triangle(offset) - triangle(last - n_k) + triangle(offset - n_k)
+    assert Causal(offset).sums(Dim("query", n_q, 1), Dim("key", n_k, 1)).pairs == expected
+
+
+@given(small, small, offsets, st.data())
+def test_visible_is_the_matrix(n_q: int, n_k: int, offset: int, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, n_q - 1))
+    start = data.draw(st.integers(0, n_k - 1))
+    queries = slice(first, data.draw(st.integers(first + 1, n_q)))
+    keys = slice(start, data.draw(st.integers(start + 1, n_k)))
+    expected = np.array(naive.visible_matrix(n_q, n_k, offset))[queries, keys]
+    visible = Causal(offset).visible(queries, keys)
+    if visible is None:
+        assert expected.all()
+    else:
+        assert (visible == expected).all()
+        assert not expected.all(), "None would have saved the mask"
+
+
+@given(small, small, offsets)
+def test_seen_counts_rows_and_columns(n_q: int, n_k: int, offset: int) -> None:
+    matrix = np.array(naive.visible_matrix(n_q, n_k, offset))
+    assert Causal(offset).seen(n_q, n_k) == (matrix.any(1).sum(), matrix.any(0).sum())
+
+
+@pytest.mark.parametrize(("n_q", "n_k"), [(1, 1), (1, 9), (9, 1), (7, 5)])
+def test_a_block_beyond_the_rows_is_one_ragged_block(n_q: int, n_k: int) -> None:
+    offset = n_k - n_q
+    sums = Causal(offset).sums(Dim("query", n_q, 100), Dim("key", n_k, 1000))
+    assert sums == PairSums(1, n_q, n_k, n_q * n_k)

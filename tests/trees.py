@@ -1,0 +1,120 @@
+"""Schedules to test with: trees edited node by node, and a few that are not built in."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from iosim.schedule import Compute, For, Problem, Schedule, family, free, load, new, problem, store
+from iosim.schedule.tree import Node
+from iosim.shape import AttentionShape
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+
+
+def edited(schedule: Schedule, edit: Callable[[Node], tuple[Node, ...]]) -> Schedule:
+    """Return the schedule with each node replaced by what `edit` returns for it."""
+
+    def visit(body: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(
+            replace(new, body=visit(new.body)) if isinstance(new, For) else new
+            for node in body
+            for new in edit(node)
+        )
+
+    return replace(schedule, body=visit(schedule.body))
+
+
+def edits_of_one(
+    schedule: Schedule, kinds: type | tuple[type, ...], times: int
+) -> Iterator[tuple[Node, Schedule]]:
+    """Yield each node of those kinds with the schedule where it stands `times` times."""
+    places: list[Node] = []
+    edited(schedule, lambda node: (places.append(node) or node,))
+    for target, node in enumerate(places):
+        if isinstance(node, kinds):
+            at = iter(range(len(places)))
+            yield (
+                node,
+                edited(schedule, lambda n: (n,) * (times if next(at) == target else 1)),  # noqa: B023
+            )
+
+
+def in_order(schedule: Schedule, axis: str, order: str) -> Schedule:
+    """Return the schedule with its loops over an axis run in another order."""
+    return edited(
+        schedule,
+        lambda node: (
+            replace(node, order=order) if isinstance(node, For) and node.dim.name == axis else node,
+        ),
+    )
+
+
+def _updates(p: Problem) -> tuple[Node, ...]:
+    """The online softmax and P V of the tile S_ij."""
+    return (
+        Compute("rescale_state", (p.O, p.l, p.m), (p.S, p.O, p.l, p.m)),
+        Compute("exponentiate", (p.S,), (p.S, p.m)),
+        Compute("add_row_sums", (p.l,), (p.S, p.l)),
+        Compute("accumulate", (p.O,), (p.S, p.V, p.O)),
+    )
+
+
+def rows_kept(shape: AttentionShape, br: int, bc: int) -> Schedule:
+    """All tiles S_ij of a query tile are kept on chip between a pass over K and one over V."""
+    p = problem(shape, br, bc)
+    body = For(p.query, (
+        *load("load Q_i", p.Q), *new(p.O, p.l, p.m),
+        Compute("start_state", (p.O, p.l, p.m), ()),
+        For(p.key, (
+            *load("load K_j", p.K), *new(p.S),
+            Compute("scores", (p.S,), (p.Q, p.K)),
+            *free(p.K),
+        ), relation=p.mask),
+        For(p.key, (
+            *load("load V_j", p.V),
+            *_updates(p),
+            *free(p.S, p.V),
+        ), relation=p.mask),
+        Compute("normalise", (p.O,), (p.O, p.l)),
+        *store("write O_i", p.O),
+        *free(p.O, p.l, p.m, p.Q),
+    ))  # fmt: skip
+    return Schedule("rows_kept", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
+
+
+def sliced_values(shape: AttentionShape, br: int, bc: int) -> Schedule:
+    """O stays in slow memory, and V_j and O_i come in one column after the other: not fused.
+
+    The scores are not rescaled between tiles, so that it only computes attention where S is small.
+    """
+    p = problem(shape, br, bc)
+    column = p.value.cut(1)
+    body = For(p.query, (
+        *load("load Q_i", p.Q), *new(p.l, p.m),
+        Compute("start_statistics", (p.l, p.m), ()),
+        For(column, (
+            *new(p.O), Compute("clear", (p.O,), ()), *store("clear O", p.O), *free(p.O),
+        )),
+        For(p.key, (
+            *load("load K_j", p.K), *new(p.S),
+            Compute("scores", (p.S,), (p.Q, p.K)),
+            For(column, (
+                *load("load a column of V_j, O_i", p.V, p.O),
+                Compute("accumulate", (p.O,), (p.S, p.V, p.O)),
+                *store("write a column of O_i", p.O),
+                *free(p.V, p.O),
+            )),
+            *free(p.S, p.K),
+        ), relation=p.mask),
+        *free(p.l, p.m, p.Q),
+    ))  # fmt: skip
+    return Schedule("sliced_values", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
+
+
+keys_then_values = family(f"{EXAMPLES / 'keys_then_values.py'}:keys_then_values").build
+
+OWN = {
+    "keys_then_values": keys_then_values,
+    "rows_kept": rows_kept,
+    "sliced_values": sliced_values,
+}
