@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,46 +44,63 @@ COLUMNS = (
 SUFFIXES = {".din": "din", ".csv": "csv", ".lackey": "lackey"}
 
 
+@dataclass(frozen=True, eq=False)
+class OpenTrace:
+    """A trace file whose format is known: its text, from the beginning, can be read once."""
+
+    name: str
+    form: str
+    pieces: Iterator[bytes]
+
+
+def open_trace(path: str | Path, form: str | None = None) -> OpenTrace:
+    """Open a trace file; '-' is standard input.  Gzip and zstd are recognised.
+
+    `form` is ids, din, lackey or csv; without it the suffix and the first line decide.  Raises
+    IosimError for another format and for a file that cannot be read.
+    """
+    if form is not None and form not in FORMATS:
+        raise IosimError(units.unknown("trace format", form, FORMATS))
+    pieces = chunks(path)
+    first = next(pieces, b"")
+    name = "standard input" if str(path) == "-" else str(path)
+    return OpenTrace(name, form or _sniffed(path, first), chain([first], pieces))
+
+
 def read_trace(
-    path: str | Path,
+    source: str | Path | OpenTrace,
     form: str | None = None,
     line_bytes: int = 1,
     ignore_sizes: bool = False,
     instructions: bool = False,
 ) -> Iterator[Block]:
-    """Stream a trace file as line numbers of `line_bytes` bytes; '-' is standard input.
+    """Stream a trace file as line numbers of `line_bytes` bytes.
 
-    `form` is ids, din, lackey or csv; without it the suffix and the first line decide.  Gzip and
-    zstd are recognised.  `ignore_sizes` counts every access in its first line only, and
-    `instructions` counts instruction fetches as reads; both are off.  Raises IosimError for a
-    file that cannot be read, for a malformed line (with file, line number and text) and for a
-    trace without accesses.
+    `source` and `form` are as in `open_trace`, or an open trace.  `ignore_sizes` counts every
+    access in its first line only, and `instructions` counts instruction fetches as reads; both
+    are off.  Raises IosimError for a file that cannot be read, for a malformed line (with file,
+    line number and text) and for a trace without accesses.
     """
-    if form is not None and form not in FORMATS:
-        raise IosimError(units.unknown("trace format", form, FORMATS))
-    name = "standard input" if str(path) == "-" else str(path)
+    opened = source if isinstance(source, OpenTrace) else open_trace(source, form)
+    found = FORMATS[opened.form]
+    name = opened.name
     accesses = 0
     number = 0  # lines read
     columns = np.array([0, -1, -1])
-    found = FORMATS[form] if form else None
-    with chunks(path) as pieces:
-        for text in _whole_lines(pieces, name):
-            if found is None:
-                found = FORMATS[_sniffed(path, text)]
-            if number == 0 and found.has_header:
-                header, _, text = text.partition(b"\n")
-                columns = _columns(header, name)
-                number = 1
-            found_accesses = _parsed(text, found, columns, instructions, name, number)
-            number += text.count(b"\n")
-            for addresses, sizes, writes in found_accesses:
-                accesses += addresses.size
-                yield to_lines(
-                    addresses,
-                    None if ignore_sizes else sizes,
-                    writes if writes.any() else None,
-                    line_bytes,
-                )
+    for text in _whole_lines(opened.pieces, name):
+        if number == 0 and found.has_header:
+            header, _, text = text.partition(b"\n")
+            columns = _columns(header, name)
+            number = 1
+        for addresses, sizes, writes in _parsed(text, found, columns, instructions, name, number):
+            accesses += addresses.size
+            yield to_lines(
+                addresses,
+                None if ignore_sizes else sizes,
+                writes if writes.any() else None,
+                line_bytes,
+            )
+        number += text.count(b"\n")
     if accesses == 0:
         raise IosimError(f"trace '{name}' is empty; give a trace of at least one access")
 

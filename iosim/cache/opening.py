@@ -5,7 +5,6 @@ import io
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -17,9 +16,8 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 CHUNK = 1 << 20
 
 
-@contextmanager
-def chunks(path: str | Path) -> Iterator[Iterator[bytes]]:
-    """Yield an iterator over the decompressed bytes of a file ('-' is standard input).
+def chunks(path: str | Path) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file ('-' is standard input) piece by piece.
 
     Raises IosimError, naming the file, when it cannot be read, is damaged or cut short.
     """
@@ -31,7 +29,7 @@ def chunks(path: str | Path) -> Iterator[Iterator[bytes]]:
             f"trace '{name}' cannot be read ({error.strerror}); give a file that can"
         ) from None
     try:
-        yield _guarded(cast(BinaryIO, file), name)
+        yield from _guarded(cast(BinaryIO, file), name)
     finally:
         if str(path) != "-":
             file.close()

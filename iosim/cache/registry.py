@@ -111,6 +111,11 @@ def make_curve(policy: str, config: CacheConfig) -> Engine:
     if policy not in _CURVES:
         known = ", ".join(sorted(_CURVES))
         raise IosimError(f"policy {policy!r} has no miss curve; those that have: {known}")
+    if config.ways is not None:
+        raise IosimError(
+            f"a miss curve is for fully associative caches, not for {config.ways} ways; "
+            "give capacities for sets"
+        )
     if not (config.write_allocate and config.write_back) or config.bypass:
         raise IosimError(
             "a miss curve is for write-allocate and write-back caches without bypass; "
@@ -125,7 +130,7 @@ def check_config(policy: str, config: CacheConfig) -> None:
         raise IosimError(
             f"capacity {config.capacity_lines} lines cannot hold anything; give at least 1 line"
         )
-    if config.line_bytes < 1:
+    if config.line_bytes is not None and config.line_bytes < 1:
         raise IosimError(f"line size {config.line_bytes} bytes is not positive; give at least 1")
     ways = config.ways
     if ways is not None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 class CacheConfig:
     """One cache: its size and rules.
 
-    `capacity_lines` is in lines, `line_bytes` in bytes; `ways=None` is fully associative.
+    `capacity_lines` is in lines, `line_bytes` in bytes, None where a line is one word of whatever
+    size; `ways=None` is fully associative.
     `write_allocate`: a write miss brings the line in.  `write_back`: a write marks the line
     dirty and it is written when it leaves (else every write goes through).  `bypass`: OPT may
     leave a line out that is needed later than all it holds.  `flush`: dirty lines that remain
@@ -19,7 +20,7 @@ class CacheConfig:
     """
 
     capacity_lines: int
-    line_bytes: int = 1
+    line_bytes: int | None = 1
     ways: int | None = None
     write_allocate: bool = True
     write_back: bool = True
@@ -34,7 +35,8 @@ class CacheResult:
     `misses = compulsory + capacity + conflict`: the first access to a line, a miss that a fully
     associative LRU cache of the same size has too, and the rest (Hill's three Cs, decided access
     by access).  Fully associative caches have no conflict misses.  `fetched` lines came from
-    slow memory; `writebacks` dirty lines went there, `flushed` of them at the end;
+    slow memory; `writebacks` dirty lines went there, `flushed` of them at the end (both None on
+    OPT's curve);
     `writethroughs` are writes passed on one by one.  `partial` marks an interrupted run.
 
     >>> r = CacheResult(policy="lru", capacity_lines=2, line_bytes=1, ways=None, accesses=3,
@@ -46,7 +48,7 @@ class CacheResult:
 
     policy: str
     capacity_lines: int
-    line_bytes: int
+    line_bytes: int | None
     ways: int | None
     accesses: int
     reads: int
@@ -57,8 +59,8 @@ class CacheResult:
     capacity: int
     conflict: int
     evictions: int
-    writebacks: int
-    flushed: int
+    writebacks: int | None
+    flushed: int | None
     writethroughs: int
     fetched: int
     partial: bool = False
@@ -69,8 +71,13 @@ class CacheResult:
         return self.misses / self.accesses if self.accesses else 0.0
 
     @property
-    def moved_lines(self) -> int:
-        """Lines moved to or from slow memory, writes passed through counted as one line each."""
+    def moved_lines(self) -> int | None:
+        """Lines moved to or from slow memory, writes passed through counted as one line each.
+
+        None where write-backs were not counted.
+        """
+        if self.writebacks is None:
+            return None
         return self.fetched + self.writebacks + self.writethroughs
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +95,7 @@ class CurveResult:
     """
 
     policy: str
-    line_bytes: int
+    line_bytes: int | None
     accesses: int
     reads: int
     writes: int
@@ -117,8 +124,8 @@ class CurveResult:
             capacity=misses - self.compulsory,
             conflict=0,
             evictions=max(0, misses - capacity_lines),
-            writebacks=0 if self.writebacks is None else int(self.writebacks[index]),
-            flushed=0 if self.flushed is None else int(self.flushed[index]),
+            writebacks=None if self.writebacks is None else int(self.writebacks[index]),
+            flushed=None if self.flushed is None else int(self.flushed[index]),
             writethroughs=0,
             fetched=misses,
             partial=self.partial,
@@ -135,7 +142,7 @@ class CurveResult:
 
 def miss_curve(
     policy: str,
-    line_bytes: int,
+    line_bytes: int | None,
     reads: int,
     writes: int,
     compulsory: int,
