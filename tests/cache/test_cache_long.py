@@ -26,12 +26,14 @@ def trace(shape, seed, length, distinct):
         return np.abs((steps % (2 * distinct)) - distinct)
     if shape == "skewed":
         return (random.pareto(0.7, length) * 3).astype(np.int64) % distinct
+    if shape == "phases":  # long on few lines, so that nothing leaves, and then on others
+        return steps // 14_000 * (distinct // 2 + 1) + random.integers(0, distinct, length)
     if shape == "drift":
         return steps // 7 + random.integers(0, distinct, length)
     return random.integers(0, distinct, length)
 
 
-shapes = st.sampled_from(["cycle", "snake", "skewed", "drift", "uniform"])
+shapes = st.sampled_from(["cycle", "snake", "skewed", "drift", "phases", "uniform"])
 
 
 def lru_misses(lines, capacity):
@@ -63,6 +65,17 @@ def test_the_ring_moves_its_entries_together(shape, seed, distinct, capacity, cu
     lines = trace(shape, seed, 30_000, distinct)  # a ring begins with 2^13 entries
     (found,) = simulate(blocks(lines, cut), ["lru"], [capacity])
     assert found.misses == lru_misses(lines, capacity)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 999), distinct=st.integers(2, 300), spare=st.integers(0, 60))
+def test_lines_leave_in_order_after_the_ring_moved(seed, distinct, spare):
+    lines = trace("phases", seed, 30_000, distinct)  # all of the first phase stays
+    writes = lines % 3 == 0
+    capacity = distinct + spare
+    (found,) = simulate(from_arrays(lines, writes), ["lru"], [capacity])
+    expected = naive.simulate(list(zip(lines.tolist(), writes.tolist(), strict=True)), capacity)
+    assert {name: found.to_dict()[name] for name in expected} == expected
 
 
 @settings(max_examples=25)
