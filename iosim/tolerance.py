@@ -248,9 +248,11 @@ def _scores_and_weights(
     h = of_score(A) + 2 * u * largest + _exponentials(execution) * e
     if execution.splits > 1:
         h = h + 4 * u * largest + 12 * math.log(execution.n_keys) * u * (1 + 8 * u)
-    # Nothing is promised where a score may overflow; the factor 4 leaves room for rounding.
-    limit = form.largest if execution.stored_scores else form.accumulator_largest
-    return largest, np.where(4 * worst < limit, h, np.inf)
+    # Nothing is promised where a score, or a difference of two, may overflow.
+    fits = 4 * worst < form.accumulator_largest
+    if execution.stored_scores:
+        fits = fits & (largest < form.largest)
+    return largest, np.where(fits, h, np.inf)
 
 
 def _farthest(h: Numbers, V: float) -> Numbers:

@@ -196,6 +196,12 @@ def fused(shape, words):
     return Fraction(pairs * (shape.head_dim + shape.value_dim) ** 2, words - 1)
 
 
+def whole_rows(shape, words):
+    """pairs (d^2 + d_v^2) / (M - 1) as a Fraction."""
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    return Fraction(pairs * (shape.head_dim**2 + shape.value_dim**2), words - 1)
+
+
 def two_matmuls_at_least(shape, words, value):
     """Whether the bound value <= the sum of 2 m n k / sqrt(M) - 2M, and within a word each of it.
 

@@ -32,6 +32,7 @@ def test_values_are_those_of_exact_arithmetic(shape: AttentionShape, words: int)
     assert found["compulsory"].words == sum(naive.compulsory(shape))
     assert found["general"].words == math.ceil(naive.general(shape, words))
     assert found["fused"].words == math.ceil(naive.fused(shape, words))
+    assert found["whole_rows"].words == math.ceil(naive.whole_rows(shape, words))
     assert naive.two_matmuls_at_least(shape, words, found["two_matmuls"].words)
 
 
@@ -84,18 +85,24 @@ def test_so_it_is_for_schedules_of_ones_own(
     assert_above_bounds(trees.OWN[name](shape, br, bc))
 
 
-@given(strategies.shapes(), memories, st.booleans(), st.booleans())
+def of(words: int, *, fused: bool, whole_rows: bool, materialises: bool) -> Checked:
+    return Checked(words, words, fused, whole_rows, materialises, rematerialises=False)
+
+
+@given(strategies.shapes(), memories, st.booleans(), st.booleans(), st.booleans())
 def test_a_bound_is_claimed_only_where_its_hypotheses_hold(
-    shape: AttentionShape, words: int, fused: bool, materialises: bool
+    shape: AttentionShape, words: int, fused: bool, whole_rows: bool, materialises: bool
 ) -> None:
-    found = named(shape, words, Checked(words, words, fused, materialises))
+    checked = of(words, fused=fused, whole_rows=whole_rows, materialises=materialises)
+    found = named(shape, words, checked)
     assert found["compulsory"].holds
     assert found["general"].holds
     assert found["fused"].holds == fused
+    assert found["whole_rows"].holds == whole_rows
     assert found["two_matmuls"].holds == (materialises and not shape.causal)
     unknown = named(shape, words)
     assert [b.name for b in unknown.values() if b.holds] == ["compulsory", "general"]
-    best = lower_bound(shape, words, Checked(words, words, fused, materialises))
+    best = lower_bound(shape, words, checked)
     assert best.holds
     assert best.words == max(b.words for b in found.values() if b.holds)
     assert {b.name: b.words for b in unknown.values()} == {b.name: b.words for b in found.values()}
@@ -117,8 +124,8 @@ OPTIMA = [
 def test_no_bound_exceeds_the_optimum_of_an_exact_search(
     n_q: int, n_k: int, words: int, optimum: int
 ) -> None:
-    fused = Checked(words, words, fused=True, materialises=False)
-    assert lower_bound(AttentionShape(n_q, n_k, 1), words, fused).words <= optimum
+    checked = of(words, fused=True, whole_rows=True, materialises=False)
+    assert lower_bound(AttentionShape(n_q, n_k, 1), words, checked).words <= optimum
 
 
 def test_the_compulsory_traffic_is_reached() -> None:
@@ -188,8 +195,8 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
     }
     both = {"compulsory", "general"}
     assert held == {
-        "standard": both | {"two_matmuls"},
+        "standard": both | {"two_matmuls", "whole_rows"},
         "standard_tiled": both | {"two_matmuls"},
-        "flash1": both | {"fused"},
-        "flash2": both | {"fused"},
+        "flash1": both | {"fused", "whole_rows"},
+        "flash2": both | {"fused", "whole_rows"},
     }

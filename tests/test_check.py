@@ -1,5 +1,7 @@
 """Check: the peak from sampled blocks, capacity, derived properties, and trees that are wrong."""
 
+from dataclasses import replace
+
 import naive
 import numpy as np
 import pytest
@@ -29,6 +31,7 @@ from iosim.schedule import (
     problem,
     store,
 )
+from iosim.schedule.tree import nodes
 from iosim.shape import AttentionShape
 from iosim.tiles import full_tile_peak
 
@@ -65,6 +68,12 @@ def test_queries_that_see_nothing_do_not_hide_the_peak() -> None:
     assert check(schedule).peak_words == 4 * 4 + 3
     with pytest.raises(CapacityError):
         check(schedule, capacity=18)
+
+
+def test_the_last_full_block_counts_beside_a_ragged_one() -> None:
+    """Blocks 0, 1 and 2 of the queries see nothing, the last is one row, the one before it two."""
+    schedule = family("flash2").build(AttentionShape(9, 3, 4, causal=True), br=2, bc=1)
+    assert check(schedule).peak_words == naive.Run(schedule).peak_words == 3 * 8 + 2 + 4
 
 
 def test_tiles_kept_from_one_iteration_to_the_next_all_count() -> None:
@@ -114,23 +123,51 @@ def test_too_small_a_memory_is_told_with_the_line_the_tiles_the_words_and_m() ->
         check(schedule, capacity=0)
 
 
+def derived(schedule: Schedule) -> set[str]:
+    checked = check(schedule)
+    names = ("fused", "whole_rows", "materialises", "rematerialises")
+    return {name for name in names if getattr(checked, name)}
+
+
 @given(strategies.cases(names=("flash1", "flash2")))
 def test_flash_is_fused_and_does_not_materialise(case: strategies.Case) -> None:
-    checked = check(case.schedule)
-    assert (checked.fused, checked.materialises) == (True, False)
+    assert derived(case.schedule) == {"fused", "whole_rows"}
 
 
-@given(strategies.cases(names=("standard", "standard_tiled")))
+@given(strategies.cases(names=("standard",)))
 def test_standard_attention_materialises_and_is_not_fused(case: strategies.Case) -> None:
-    checked = check(case.schedule)
-    assert (checked.fused, checked.materialises) == (False, True)
+    assert derived(case.schedule) == {"materialises", "whole_rows"}
+
+
+@given(strategies.cases(names=("standard_tiled",)))
+def test_its_tiles_do_not_hold_whole_rows_but_of_one_column(case: strategies.Case) -> None:
+    whole = case.shape.head_dim == 1 and case.tiles["bc"] >= case.shape.value_dim
+    assert derived(case.schedule) == {"materialises"} | ({"whole_rows"} if whole else set())
 
 
 @given(strategies.shapes(), st.integers(1, 9), st.integers(1, 9))
 def test_releasing_keys_before_values_is_not_fused(shape: AttentionShape, br: int, bc: int) -> None:
-    for schedule in (trees.keys_then_values(shape, br, bc), trees.rows_kept(shape, br, bc)):
-        checked = check(schedule)
-        assert (checked.fused, checked.materialises) == (False, False)
+    for build in (trees.split_loads, trees.rows_kept):
+        assert derived(build(shape, br, bc)) == {"whole_rows"}
+
+
+@given(strategies.shapes(), st.integers(1, 9), st.integers(1, 9))
+def test_forming_the_scores_twice_is_rematerialising(
+    shape: AttentionShape, br: int, bc: int
+) -> None:
+    schedule = trees.scores_twice(shape, br, bc)
+    assert derived(schedule) == {"fused", "whole_rows", "rematerialises"}
+    # The second pass in other tiles than the first.
+    finer = iter((False, True))
+    other = trees.edited(
+        schedule,
+        lambda node: (
+            replace(node, dim=node.dim.cut(2))
+            if isinstance(node, For) and node.dim.name == "key" and next(finer)
+            else node,
+        ),
+    )
+    assert derived(other) == {"fused", "whole_rows", "rematerialises"}
 
 
 def test_slices_of_v_and_o_are_not_fused_and_go_below_the_fused_bound() -> None:
@@ -141,11 +178,53 @@ def test_slices_of_v_and_o_are_not_fused_and_go_below_the_fused_bound() -> None:
     schedule = trees.sliced_values(AttentionShape(256, 256, 1, value_dim=512), br=64, bc=64)
     checked = check(schedule)
     assert not checked.fused
+    assert not checked.whole_rows
     bound = bounds.fused(schedule.shape, checked.peak_words, checked)
     assert count(schedule).total_words < bound.words
     assert not bound.holds
     whole = trees.sliced_values(AttentionShape(256, 256, 1, value_dim=1), br=64, bc=64)
     assert check(whole).fused, "one column is all of V"
+
+
+def test_one_product_apart_is_enough_not_to_be_fused() -> None:
+    """The keys once as flash2 takes them and once as split_loads does."""
+    shape = AttentionShape(8, 8, 4)
+
+    def inner(schedule: Schedule) -> tuple[For, ...]:
+        return tuple(
+            node
+            for node, _ in nodes(schedule.body)
+            if isinstance(node, For) and node.dim.name == "key"
+        )
+
+    fused, split = (
+        build(shape, br=4, bc=4) for build in (family("flash2").build, trees.split_loads)
+    )
+    both = trees.edited(
+        fused,
+        lambda node: (
+            (node, *inner(split)) if isinstance(node, For) and node.dim.name == "key" else (node,)
+        ),
+    )
+    assert derived(fused) == {"fused", "whole_rows"}
+    assert derived(both) == {"whole_rows", "rematerialises"}
+
+
+def test_scores_that_never_leave_do_not_materialise() -> None:
+    """P passes through slow memory and S does not: the first product does not stand alone."""
+    p = problem(AttentionShape(8, 8, 4), 2)
+    probabilities = For(p.query, (
+        *load("load Q_i", p.Q), *new(p.S, p.P),
+        Compute("scores", (p.S,), (p.Q, p.K)), Compute("row_softmax", (p.P,), (p.S,)),
+        *store("write P_i", p.P), *free(p.Q, p.S, p.P),
+    ))  # fmt: skip
+    outputs = For(p.query, (
+        *load("load P_i", p.P), *new(p.O),
+        Compute("clear", (p.O,), ()), Compute("accumulate", (p.O,), (p.P, p.V, p.O)),
+        *store("write O_i", p.O), *free(p.P, p.O),
+    ))  # fmt: skip
+    body = (*load("K", p.K), probabilities, *free(p.K), *load("V", p.V), outputs, *free(p.V))
+    assert derived(Schedule("half", p.shape, p.per_head(body))) == {"whole_rows"}
 
 
 def test_queries_in_slices_of_their_width_are_not_fused() -> None:
@@ -166,7 +245,7 @@ def test_queries_in_slices_of_their_width_are_not_fused() -> None:
         )),
         *store("write O", p.O), *free(p.O),
     ))  # fmt: skip
-    assert not check(Schedule("columns", p.shape, p.per_head((body,)))).fused
+    assert derived(Schedule("columns", p.shape, p.per_head((body,)))) == set()
 
 
 SHAPE = AttentionShape(5, 7, 2, causal=True, dtype="float64")
@@ -259,6 +338,13 @@ WRONG = {
     "a store of what was never computed": (
         of(*new(P.O), *store("write O", P.O), *free(P.O)),
         "line 'write O': store of O, which was never computed",
+    ),
+    "a store of room that was made anew": (
+        of(
+            *(*new(P.O), Compute("clear", (P.O,), ()), *store("write O", P.O), *free(P.O)),
+            *(*new(P.O), *store("write O again", P.O), *free(P.O)),
+        ),
+        "line 'write O again': store of O, which was never computed",
     ),
     "a store to an input": (
         of(*load("load Q", P.Q), *store("write Q", P.Q), *free(P.Q)),

@@ -392,7 +392,7 @@ def test_schedules_of_ones_own_execute_too(
     shape: AttentionShape, br: int, bc: int, seed: int
 ) -> None:
     inputs = operands(shape, seed)
-    for build in (trees.keys_then_values, trees.rows_kept):
+    for build in (trees.split_loads, trees.rows_kept, trees.scores_twice):
         schedule = build(shape, br, bc)
         done = execute(schedule, *inputs)
         assert_attention(done, strategies.Case("own", shape, {"br": br, "bc": bc}), inputs)

@@ -1,6 +1,8 @@
 """`iosim fuzz`: it finds what is broken, makes it small, and ends as asked."""
 
+import contextlib
 import re
+import signal
 import sys
 from typing import Any
 
@@ -22,9 +24,9 @@ def rows(result: Result) -> dict[str, tuple[int, str]]:
     """{law: (examples, verdict)} of the printed table."""
     table = result.stdout.split("\n\n")[0].splitlines()[1:]
     return {
-        match[1]: (int(match[2]), match[3])
+        match[1]: (int(match[2].replace(" ", "")), match[3])
         for line in table
-        if (match := re.fullmatch(r"(\S+) +(\d+)  (holds|FAILS|not run) .*", line))
+        if (match := re.fullmatch(r"(\S+) +([\d ]+?)  +(holds|FAILS|not run) .*", line))
     }
 
 
@@ -165,6 +167,19 @@ def test_interrupted_after_one_law(monkeypatch):
         "later": (0, "not run"),
     }
     assert "interrupted" in result.stderr
+
+
+def test_an_interrupt_that_is_swallowed_ends_the_run_all_the_same(monkeypatch):
+    # Hypothesis has a hook in the garbage collector, where Python drops what is raised.
+    def swallow(case):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    register(monkeypatch, "swallow", swallow)
+    result = fuzz("--law", "swallow", "--minutes", "inf")
+    assert result.exit_code == 130
+    assert rows(result) == {"swallow": (1, "holds")}
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(

@@ -21,19 +21,19 @@ from iosim.schedule import families, family
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 
-EXAMPLE = trees.EXAMPLES / "keys_then_values.py"
-OWN = family(f"{EXAMPLE}:keys_then_values")
+EXAMPLE = trees.EXAMPLES / "split_loads.py"
+OWN = family(f"{EXAMPLE}:split_loads")
 
 
-def test_the_example_is_about_fifteen_lines() -> None:
+def test_the_example_is_short() -> None:
     (function,) = (n for n in ast.parse(EXAMPLE.read_text()).body if isinstance(n, ast.FunctionDef))
     assert function.end_lineno is not None
-    assert function.end_lineno - function.lineno <= 20
+    assert function.end_lineno - function.lineno < 25
 
 
 def test_the_file_tells_its_tiles_and_its_summary() -> None:
-    assert (OWN.name, OWN.tiles) == ("keys_then_values", ("br", "bc"))
-    assert OWN.summary.startswith("Q outside; K_j is released before V_j")
+    assert (OWN.name, OWN.tiles) == ("split_loads", ("br", "bc"))
+    assert OWN.summary.startswith("Load K_j, release it, then load V_j")
     assert "load V_j" in str(OWN.build(AttentionShape(8, 8, 4), br=2, bc=2))
 
 
@@ -62,14 +62,14 @@ def test_it_computes_attention_in_less_memory_and_is_not_fused() -> None:
     assert theirs.peak_words - mine.peak_words == 16 * 8
     assert (mine.fused, theirs.fused) == (False, True)
     held = {b.name for b in bounds.lower_bounds(shape, mine.peak_words, mine) if b.holds}
-    assert held == {"compulsory", "general"}
+    assert held == {"compulsory", "general", "whole_rows"}
 
 
 def test_tiles_are_chosen_for_it_and_the_papers_rule_is_not_its_own() -> None:
     shape = AttentionShape(4096, 4096, 64)
     chosen = choose_tiles(OWN, shape, 16384)
     check(OWN.build(shape, **chosen.sizes), capacity=16384)
-    with pytest.raises(IosimError, match="--tiles paper is not a rule that keys_then_values has"):
+    with pytest.raises(IosimError, match="--tiles paper is not a rule that split_loads has"):
         choose_tiles(OWN, shape, 16384, "paper")
 
 

@@ -208,6 +208,17 @@ def test_inputs_are_as_hard_as_their_names() -> None:
     assert np.abs(v).min() > 100 * np.abs(v[..., :8, :].sum(axis=-2)).max() / 8
 
 
+def test_the_tiles_of_the_laws_fit() -> None:
+    for law in sandwich.LAWS:
+        if law.rule is sandwich.paper_tiles:
+            continue  # they do not, and capacity says so
+        family = families()[law.schedule]
+        for d in (1, 3, 64):
+            for words in (law.least[0] * d + law.least[1], 50 * d + 7):
+                shape = AttentionShape(1000, 1000, d)
+                check(family.build(shape, **law.rule(family, shape, words)), capacity=words)
+
+
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 300), st.integers(1, 9))
 def test_memories_are_in_range(least: int, more: int, d: int, steps: int) -> None:
     found = sandwich.memories(least, least + more, d, steps)

@@ -82,6 +82,33 @@ def rows_kept(shape: AttentionShape, br: int, bc: int) -> Schedule:
     return Schedule("rows_kept", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
 
 
+def scores_twice(shape: AttentionShape, br: int, bc: int) -> Schedule:
+    """A pass over K for the row statistics, and one that forms the scores again for P V."""
+    p = problem(shape, br, bc)
+    scores = (*load("load K_j", p.K), *new(p.S), Compute("scores", (p.S,), (p.Q, p.K)))
+    body = For(p.query, (
+        *load("load Q_i", p.Q), *new(p.O, p.l, p.m),
+        Compute("clear", (p.O,), ()),
+        Compute("start_statistics", (p.l, p.m), ()),
+        For(p.key, (
+            *scores,
+            Compute("rescale_statistics", (p.l, p.m), (p.S, p.l, p.m)),
+            Compute("add_exponential_sums", (p.l,), (p.S, p.m, p.l)),
+            *free(p.S, p.K),
+        ), relation=p.mask),
+        For(p.key, (
+            *scores, *load("load V_j", p.V),
+            Compute("exponentiate", (p.S,), (p.S, p.m)),
+            Compute("accumulate", (p.O,), (p.S, p.V, p.O)),
+            *free(p.S, p.K, p.V),
+        ), relation=p.mask),
+        Compute("normalise", (p.O,), (p.O, p.l)),
+        *store("write O_i", p.O),
+        *free(p.O, p.l, p.m, p.Q),
+    ))  # fmt: skip
+    return Schedule("scores_twice", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
+
+
 def sliced_values(shape: AttentionShape, br: int, bc: int) -> Schedule:
     """O stays in slow memory, and V_j and O_i come in one column after the other: not fused.
 
@@ -111,10 +138,11 @@ def sliced_values(shape: AttentionShape, br: int, bc: int) -> Schedule:
     return Schedule("sliced_values", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
 
 
-keys_then_values = family(f"{EXAMPLES / 'keys_then_values.py'}:keys_then_values").build
+split_loads = family(f"{EXAMPLES / 'split_loads.py'}:split_loads").build
 
 OWN = {
-    "keys_then_values": keys_then_values,
+    "split_loads": split_loads,
     "rows_kept": rows_kept,
+    "scores_twice": scores_twice,
     "sliced_values": sliced_values,
 }

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import secrets
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+
+from iosim import output
 
 if TYPE_CHECKING:
     from iosim.laws import Failure
@@ -80,7 +86,8 @@ def fuzz(
     tallies = {name: Tally() for name in LAWS if not names or name in names}
     code = 0
     try:
-        _run(tallies, minutes, examples, seed)
+        with _interrupts_kept() as raise_if_interrupted:
+            _run(tallies, minutes, examples, seed, raise_if_interrupted)
     except KeyboardInterrupt:
         click.echo("interrupted: this is what was done so far", err=True)
         code = INTERRUPTED
@@ -88,7 +95,42 @@ def fuzz(
     ctx.exit(code or int(any(tally.failure for tally in tallies.values())))
 
 
-def _run(tallies: dict[str, Tally], minutes: float | None, examples: int, seed: int) -> None:
+@contextmanager
+def _interrupts_kept() -> Iterator[Callable[[], None]]:
+    """Remember Ctrl-C, and give a function that raises `KeyboardInterrupt` if there was one.
+
+    What is raised inside a hook of the garbage collector is lost, and hypothesis has such a hook:
+    without this, one Ctrl-C in a few would be ignored.
+    """
+    interrupted = False
+
+    def handle(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    def raise_if_interrupted() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield raise_if_interrupted
+        return
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield raise_if_interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _run(
+    tallies: dict[str, Tally],
+    minutes: float | None,
+    examples: int,
+    seed: int,
+    raise_if_interrupted: Callable[[], None],
+) -> None:
     """Fill in the tallies, round by round; each law that still holds gets an equal time."""
     from iosim.laws import LAWS, run_law
 
@@ -103,6 +145,7 @@ def _run(tallies: dict[str, Tally], minutes: float | None, examples: int, seed: 
             stop = now + (end - now) / (len(left) - position)
 
             def wanted(tally: Tally = tally, stop: float = stop) -> bool:
+                raise_if_interrupted()
                 # The first example always runs: a law that was not tried must not seem to hold.
                 if tally.examples and time.monotonic() >= stop:
                     return False
@@ -132,11 +175,16 @@ def _progress(name: str, tally: Tally, round_number: int, seconds: float) -> Non
 def _print(tallies: dict[str, Tally]) -> None:
     from iosim.laws import LAWS
 
-    width = max(len(name) for name in tallies)
-    click.echo(f"{'law':<{width}}  {'examples':>9}  {'verdict':<7}  statement")
-    for name, tally in tallies.items():
-        statement = LAWS[name].statement
-        click.echo(f"{name:<{width}}  {tally.examples:>9}  {tally.verdict:<7}  {statement}")
+    records = [
+        {
+            "law": name,
+            "examples": tally.examples,
+            "verdict": tally.verdict,
+            "statement": LAWS[name].statement,
+        }
+        for name, tally in tallies.items()
+    ]
+    click.echo(output.table(records), nl=False)
     for tally in tallies.values():
         if tally.failure is not None:
             click.echo(f"\n{tally.failure.law} fails: {tally.failure.error}")

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from iosim.cli import options
-from iosim.errors import IosimError
 from iosim.output import to_csv, write_text
 from iosim.verify import Check, VerificationReport, about_checks
 from iosim.verify import verify as run
@@ -19,6 +18,7 @@ from iosim.verify import verify as run
 WIDTH = 100
 WORDS = {"pass": "pass", "finding": "finding", "fail": "FAIL"}
 COLOURS = {"pass": "green", "finding": "yellow", "fail": "red"}
+_INSIDE = re.compile(r"(?<=\d) (?=\d{3})|(?<=\d) (?=x \d)|(?<=\d x) (?=\d)|(?<=\b[NdM]) (?=\d)")
 VERDICT_WIDTH = max(map(len, WORDS.values()))
 
 
@@ -27,7 +27,7 @@ VERDICT_WIDTH = max(map(len, WORDS.values()))
 @click.option("--thorough", is_flag=True, help="Take a larger grid: minutes, not seconds.")
 @click.option(
     "--plots",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Write figures into this folder too, as SVG and PNG.",
 )
@@ -47,8 +47,11 @@ def verify(
     passes, fails, or is a finding: what the mathematics says, found by the check itself, where
     papers say otherwise or nothing. The exit code is 1 when any row fails.
     """
-    if plots is not None:
-        _make_folder(plots)
+    if plots is not None:  # first, since a folder that cannot be written then shows at once
+        from iosim.plot.figures import write_figures
+
+        for path in write_figures(plots):
+            click.echo(f"wrote {path}", err=True)
     with _Progress() as progress:
         report = run(only, thorough=thorough, progress=progress)
     if form == "json":
@@ -60,23 +63,8 @@ def verify(
     else:
         for line in table(report, click.style):
             click.echo(line)
-    if plots is not None:
-        from iosim.plot import write_figures
-
-        for path in write_figures(plots):
-            click.echo(f"wrote {path}", err=True)
     if not report.passed:
         ctx.exit(1)
-
-
-def _make_folder(path: Path) -> None:
-    """Make a folder before the work whose figures it is for, or say why that cannot be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise IosimError(
-            f"--plots '{path}' cannot be made ({error.strerror}); give a folder that may be written"
-        ) from error
 
 
 class _Progress:
@@ -104,7 +92,7 @@ def table(
 ) -> Iterator[str]:
     """Yield the lines of a report for people: a heading for each check, then its rows.
 
-    `style(text, fg=..., bold=...)` colours the verdicts, which are words all the same.
+    `style(text, fg=...)` colours the verdicts, which are words all the same.
     """
     about = about_checks()
     for name, rows in groupby(report.checks, key=lambda row: row.name):
@@ -126,9 +114,8 @@ def table(
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Return text in lines, without tearing '8 192', '64 x 100', 'd 64' or 'M = 8' apart."""
-    held = re.sub(r"(?<=\d) (?=\d{3})|(?<=\d) (?=x \d)|(?<=\dx) (?=\d)", "\xa0", text)
-    held = re.sub(r"(?<=\d\xa0x) (?=\d)|(?<=\b[NdMx]) (?=\d)|(?<=\b[NdM]) = (?=\d)", "\xa0", held)
+    """Return text in lines, without tearing '8 192', '64 x 100' or 'd 64' apart."""
+    held = _INSIDE.sub("\xa0", text)
     return [line.replace("\xa0", " ") for line in textwrap.wrap(held, max(width, 30))]
 
 
@@ -136,7 +123,7 @@ def _row(row: Check, width: int, style: Callable[..., str]) -> Iterator[str]:
     """Yield the lines of one row, the explanation folded beside what it explains."""
     indent = 2 + VERDICT_WIDTH + 2 + width + 2
     first, *rest = _wrap(row.detail, WIDTH - indent) or [""]
-    word = style(WORDS[row.verdict], fg=COLOURS[row.verdict], bold=row.verdict == "fail")
+    word = style(WORDS[row.verdict], fg=COLOURS[row.verdict])
     gap = " " * (VERDICT_WIDTH - len(WORDS[row.verdict]) + 2)
     yield f"  {word}{gap}{row.what.ljust(width)}  {first}"
     for line in rest:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
 from iosim.reading.residency import FastMemory, where
-from iosim.reading.walk import Position, corner_blocks, tile_ranges, walk
+from iosim.reading.walk import Position, Ranges, corner_blocks, tile_ranges, walk
 from iosim.schedule.operations import find_operation
 from iosim.schedule.tree import Compute, Move, Schedule, Tensor
 
@@ -91,6 +91,17 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     )
 
 
+# The names of Q and K, and the ranges of their tiles one after the other.
+_Formed = tuple[tuple[str, str], Ranges]
+
+
+def _overlap(a: _Formed, b: _Formed) -> bool:
+    return a[0] == b[0] and all(
+        max(first_a, first_b) < min(stop_a, stop_b)
+        for (first_a, stop_a), (first_b, stop_b) in zip(a[1], b[1], strict=True)
+    )
+
+
 class _Products:
     """Watches the two matmuls: what was resident when P met V, what went through slow memory."""
 
@@ -99,7 +110,7 @@ class _Products:
         self.meetings = 0
         self.apart = 0
         self.split = 0
-        self.formed: set[tuple[object, ...]] = set()
+        self.formed: dict[tuple[int, ...], set[_Formed]] = {}
         self.rematerialises = False
         self.from_slow: set[str] = set()
         self.stored_scores = False
@@ -120,9 +131,7 @@ class _Products:
         if role == "scores":
             self.operands[node.outputs[0].name] = (node.inputs[0], node.inputs[1])
             self.split += not _all_whole(node.inputs[:2], position)
-            formed = tuple(tile_ranges(t, position) for t in (node.outputs[0], *node.inputs[:2]))
-            self.rematerialises |= formed in self.formed
-            self.formed.add(formed)
+            self._see_scores(node, position)
         elif role == "accumulate":
             self.meetings += 1
             self.split += not _all_whole((node.inputs[1], node.outputs[0]), position)
@@ -132,6 +141,21 @@ class _Products:
                 self.loaded_probabilities = True
             else:
                 self.kept_on_chip = True
+
+    def _see_scores(self, node: Compute, position: Position) -> None:
+        """Note whether a score is formed that was formed before, in the same or in other tiles."""
+        q, k = node.inputs[:2]
+        formed = ((q.name, k.name), tile_ranges(q, position) + tile_ranges(k, position))
+        # Tiles of one cut are the same or apart; those of another cut may overlap.
+        cut = tuple(dim.block for dim, _, _ in position.values())
+        alike = self.formed.setdefault(cut, set())
+        self.rematerialises |= formed in alike or any(
+            _overlap(formed, before)
+            for other, tiles in self.formed.items()
+            if other != cut
+            for before in tiles
+        )
+        alike.add(formed)
 
     def _together(self, product: Compute, position: Position, memory: FastMemory) -> bool:
         """Return whether the whole rows of Q, K, V and O of the current tile are resident."""

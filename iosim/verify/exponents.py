@@ -13,11 +13,11 @@ from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, verdict
 
 TOLERANCE = 0.02
-"""How far a fitted exponent may lie from the law's.
+"""How far a fitted exponent may lie from the law's: what the claim asks for.
 
-On the range below the largest lower-order terms are M / 2Nd <= 1/128 (Q and O beside K and V),
-2d / M <= 1/64 (the memory that K_j and V_j take) and, for the best legal tile, 3 / 2d <= 1/43 for
-d = 64 and falling with d (S_ij and the statistics). Each moves an exponent by at most its size.
+On the range of the claim a term of relative size e moves a local exponent by about e. The terms
+are M / 2Nd <= 1/128 (Q and O beside K and V), 2d / M <= 1/64 (the memory that K_j and V_j take)
+and, for the best legal tile, 3 / 2d (scores and statistics), 1/43 at d = 64, 1/171 at d = 256.
 """
 
 FLASH, STANDARD = (2, 2, -1), (2, 0, 0)

@@ -78,8 +78,8 @@ def _row(workload: Workload, device: Machine, schedules: Mapping[str, Family]) -
     most = bytes_[0] / (second.bound.words * shape.item_bytes)
     fine = 1 < by_two <= most
     detail = (
-        f"{_short(bytes_[0])}, flash2 {_short(bytes_[2])}: {by_two:.3g} times less (flash1: "
-        f"{by_one:.3g}; at most {most:.3g} by the {second.bound.name} bound)"
+        f"standard {_short(bytes_[0])}, flash2 {_short(bytes_[2])}: {by_two:.3g} times less "
+        f"(flash1: {by_one:.3g}; at most {most:.3g} by the {second.bound.name} bound)"
     )
     numbers = {
         "source": workload.source,

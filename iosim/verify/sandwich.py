@@ -12,52 +12,62 @@ from iosim.units import format_count
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, verdict
 
-TileRule = Callable[[AttentionShape, int], Mapping[str, int]]
+TileRule = Callable[[Family, AttentionShape, int], Mapping[str, int]]
 
 
-@dataclass(frozen=True)
-class Law:
-    """Constants for one schedule and tile rule: c1 <= traffic / (N^2 d^2 / M) <= c2.
-
-    It holds where least(d) <= M <= N d. `upper` is None where nobody has proved a constant.
-    """
-
-    schedule: str
-    tiles: str
-    least: Callable[[int], int]
-    lower: int
-    upper: int | None
-    source: str
-
-    def rule(self, family: Family) -> TileRule:
-        """Return the tile rule, from a shape and M in words."""
-        if self.tiles == "printed tiles":
-            assert family.paper is not None
-            return family.paper
-        if self.tiles == "B_c = 1":
-            return narrow_tiles
-        return lambda shape, words: choose_tiles(family, shape, words).sizes
+def paper_tiles(family: Family, shape: AttentionShape, words: int) -> Mapping[str, int]:
+    """Return the tile of the rule that a paper prints, for M words."""
+    assert family.paper is not None
+    return family.paper(shape, words)
 
 
-def narrow_tiles(shape: AttentionShape, words: int) -> dict[str, int]:
-    """Return B_c = 1 and the most rows B_r that `flash2` can hold beside it, for M words."""
+def narrow_keys(family: Family, shape: AttentionShape, words: int) -> Mapping[str, int]:
+    """Return B_c = 1 and the most rows B_r that `flash2` holds beside it in M words."""
     d = shape.head_dim
     return {"br": min((words - 2 * d) // (2 * d + 3), shape.n_q), "bc": 1}
 
 
-def _four_rows(d: int) -> int:
-    return 4 * d
+def narrow_queries(family: Family, shape: AttentionShape, words: int) -> Mapping[str, int]:
+    """Return B_r = 1 and the most rows B_c that `flash1` holds beside it in M words."""
+    d = shape.head_dim
+    return {"br": 1, "bc": min((words - 2 * d - 2) // (2 * d + 1), shape.n_k)}
 
 
-def _eight_rows(d: int) -> int:
-    return 8 * d + 4
+def best_tiles(family: Family, shape: AttentionShape, words: int) -> Mapping[str, int]:
+    """Return the legal tile of least traffic for M words."""
+    return choose_tiles(family, shape, words).sizes
 
 
+@dataclass(frozen=True)
+class Law:
+    """Constants for one schedule and tile rule: lower <= traffic / (N^2 d^2 / M) <= upper.
+
+    They hold where a d + b <= M <= N d, with (a, b) = `least`.
+    """
+
+    schedule: str
+    tiles: str
+    rule: TileRule
+    least: tuple[int, int]
+    lower: int
+    upper: int
+    source: str
+
+    def range(self) -> str:
+        """Return the range of M as a formula."""
+        a, b = self.least
+        return f"{a} d{f' + {b}' if b else ''} <= M <= N d"
+
+
+# The theorems are in proofs/coq/TrafficBounds.v, the fused bound is in proofs/coq/FusedBound.v.
+BEST = "the fused bound below; no worse than {}"
 LAWS = (
-    Law("flash1", "printed tiles", _four_rows, 6, 40, "proved in Coq, proofs/"),
-    Law("flash2", "B_c = 1", _eight_rows, 4, 30, "proved in Coq, proofs/"),
-    Law("flash1", "best legal tile", _eight_rows, 4, None, "the fused bound"),
-    Law("flash2", "best legal tile", _eight_rows, 4, 30, "the fused bound; no worse than B_c = 1"),
+    Law("flash1", "printed tiles", paper_tiles, (4, 0), 6, 40, "flash1_printed_sandwich"),
+    Law("flash1", "B_r = 1", narrow_queries, (8, 6), 6, 66, "flash1_best_sandwich"),
+    Law("flash1", "best legal tile", best_tiles, (8, 6), 4, 66, BEST.format("B_r = 1")),
+    Law("flash2", "mirrored rule", paper_tiles, (4, 0), 4, 13, "flash2_printed_sandwich"),
+    Law("flash2", "B_c = 1", narrow_keys, (8, 4), 4, 30, "flash2_best_sandwich"),
+    Law("flash2", "best legal tile", best_tiles, (8, 4), 4, 30, BEST.format("B_c = 1")),
 )
 
 
@@ -96,43 +106,43 @@ class Point:
 
 def points(family: Family, law: Law, thorough: bool) -> Iterator[Point]:
     """Yield the ratio over a grid of N, d and every kind of M from least(d) to N d."""
-    rule = law.rule(family)
     lengths = {8, 32, 100, 1000, 4096, 65536, 1_000_000}
     dims = {1, 8, 64, 128, 256}
     if thorough:
         lengths |= {9, 16, 33, 256, 1024, 100_003}
         dims |= {2, 3, 16, 32, 80}
     # The search for the best tile takes longer than a rule.
-    steps = 12 if thorough else 2 if law.tiles == "best legal tile" else 4
+    steps = 12 if thorough else 2 if law.rule is best_tiles else 4
+    factor, constant = law.least
     for n in sorted(lengths):
         for d in sorted(dims):
-            for words in memories(law.least(d), n * d, d, steps):
+            for words in memories(factor * d + constant, n * d, d, steps):
                 shape = AttentionShape(n, n, d)
-                traffic = total_words(family.build(shape, **rule(shape, words)))
+                traffic = total_words(family.build(shape, **law.rule(family, shape, words)))
                 yield Point(Fraction(traffic * words, (n * d) ** 2), n, d, words)
 
 
 def memories(least: int, most: int, d: int, steps: int) -> list[int]:
-    """Return sizes M from `least` to `most` words: powers, and where ceil(M / 4d) changes.
+    """Return sizes M from `least` to `most` words in ratio, and where ceil(M / 4d) changes there.
 
     >>> memories(40, 1000, d=8, steps=3)
-    [40, 64, 65, 96, 97, 192, 193, 480, 481, 1000]
+    [40, 64, 65, 117, 128, 129, 342, 352, 353, 1000]
     """
     if least > most:
         return []
     found = {least, most}
     for step in range(steps + 1):
-        power = round(least * (most / least) ** (step / steps))
+        power = min(round(least * (most / least) ** (step / steps)), most)
         edge = -(-power // (4 * d)) * 4 * d
-        found |= {edge, edge + 1, 4 * edge, 4 * edge + 1} if step < 1 else {edge, edge + 1}
+        found |= {power, edge, edge + 1}
     return sorted(words for words in found if least <= words <= most)
 
 
 def _row(law: Law, family: Family, thorough: bool) -> Check:
     grid = list(points(family, law, thorough))
     low, high = min(grid), max(grid)
-    fine = low.ratio >= law.lower and (law.upper is None or high.ratio <= law.upper)
-    proved = f"at least {law.lower}" if law.upper is None else f"{law.lower} to {law.upper}"
+    fine = law.lower <= low.ratio and high.ratio <= law.upper
+    proved = f"{law.lower} to {law.upper}"
     detail = f"{low} to {high}; proved: {proved}"
     if not fine:
         detail = f"found {low} to {high}, outside of what is proved: {proved}"
@@ -144,7 +154,7 @@ def _row(law: Law, family: Family, thorough: bool) -> Check:
         "upper": high.numbers(),
         "proved_lower": law.lower,
         "proved_upper": law.upper,
-        "range": "8 d + 4 <= M <= N d" if law.least is _eight_rows else "4 d <= M <= N d",
+        "range": law.range(),
         "source": law.source,
     }
     return Check("sandwich", f"{law.schedule}, {law.tiles}", verdict(fine), detail, numbers)
