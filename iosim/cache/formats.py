@@ -62,9 +62,15 @@ def open_trace(path: str | Path, form: str | None = None) -> OpenTrace:
     if form is not None and form not in FORMATS:
         raise IosimError(units.unknown("trace format", form, FORMATS))
     pieces = chunks(path)
-    first = next(pieces, b"")
+    text = next(pieces, b"")
+    while form is None:
+        more = next(pieces, b"")
+        form = _sniffed(path, text if more else text + b"\n")
+        if not more:
+            form = form or "ids"  # nothing but comments: an empty trace in any format
+        text += more
     name = "standard input" if str(path) == "-" else str(path)
-    return OpenTrace(name, form or _sniffed(path, first), chain([first], pieces))
+    return OpenTrace(name, form, chain([text], pieces))
 
 
 def read_trace(
@@ -151,21 +157,21 @@ def _whole_lines(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _sniffed(path: str | Path, text: bytes) -> str:
-    """Tell the format from the suffix, or else from the first line that says something."""
+def _sniffed(path: str | Path, text: bytes) -> str | None:
+    """Tell the format from the suffix, or else from the first whole line that says something."""
     for suffix in reversed(Path(path).suffixes):
         if suffix in SUFFIXES:
             return SUFFIXES[suffix]
-    for line in text.splitlines():
+    for line in text.split(b"\n")[:-1]:
         words = line.split()
-        if not words or line.startswith((b"#", b"==")):
+        if not words or words[0].startswith((b"#", b"==")):
             continue
         if b"," in line:
             return "lackey" if words[0] in (b"I", b"L", b"S", b"M") else "csv"
         if len(words) == 1:
             return "ids"
         return "lackey" if words[0].isalpha() else "din"
-    return "ids"
+    return None
 
 
 def _columns(header: bytes, name: str) -> NDArray[np.int64]:

@@ -216,7 +216,7 @@ def trace(schedule: Schedule, line_bytes: int | None = None) -> Iterator[Block]:
     >>> from iosim.shape import AttentionShape
     >>> flash2 = family("flash2").build(AttentionShape(4, 4, 2), br=2, bc=2)
     >>> sum(block.lines.size for block in trace(flash2))
-    264
+    312
     """
     program = compile_trace(schedule, line_bytes)
     state = _start(program)
