@@ -39,6 +39,8 @@ def simulate(
     [9, 10]
     """
     rules = config or CacheConfig(1)
+    if not policies or not capacities:
+        raise IosimError("no policy or no capacity is given; give at least one of each")
     configs = [replace(rules, capacity_lines=int(capacity)) for capacity in capacities]
     engines = [engine for policy in policies for engine in make_engines(policy, configs)]
     complete = drive(stream, engines, progress)

@@ -22,7 +22,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile a loop with numba: cached on disk, without the interpreter lock."""
+    """Compile a loop with numba: cached on disk, without the interpreter lock.
+
+    What is on disk is dropped when the loop's own file changes, not when this one does.
+    """
     return cast(Function, numba.njit(cache=True, nogil=True)(function))
 
 

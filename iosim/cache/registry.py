@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from iosim.cache.result import CacheConfig, CacheResult, CurveResult
 from iosim.errors import IosimError
 
+#: Lines of a set-associative cache, which takes memory for all of them at once.
+MOST_IN_SETS = 1 << 28
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -138,6 +141,11 @@ def check_config(policy: str, config: CacheConfig) -> None:
             raise IosimError(
                 f"{ways} ways do not divide a capacity of {config.capacity_lines} lines; "
                 "give a divisor of the capacity"
+            )
+        if config.capacity_lines > MOST_IN_SETS:
+            raise IosimError(
+                f"capacity {config.capacity_lines} lines is too large for sets; "
+                f"give at most {MOST_IN_SETS}, or no ways"
             )
         if policy == "plru" and (ways & (ways - 1) or ways > 64):
             raise IosimError(
