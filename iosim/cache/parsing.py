@@ -51,7 +51,8 @@ def _number(text: Any, start: int, stop: int, base: int) -> tuple[Any, bool]:
         if digit >= base:
             return value, False
         add = np.uint64(digit)
-        if value > (MOST - add) // by:
+        # 15 digits never reach 64 bits, and a division at each digit would take most of the time.
+        if place - start >= 15 and value > (MOST - add) // by:
             return value, False
         value = np.uint64(value * by + add)
     return value, True
