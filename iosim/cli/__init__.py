@@ -37,6 +37,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "tiles": LazyCommand("iosim.cli.tiles:tiles", "Find tile sizes that fit in a memory."),
     "plot": LazyCommand("iosim.cli.plot:plot", "Draw traffic against length, memory or tile size."),
     "fuzz": LazyCommand("iosim.cli.fuzz:fuzz", "Fuzz the merges of online softmax."),
+    "claims": LazyCommand(
+        "iosim.cli.claims:claims", "Recompute published claims and compare the verdicts."
+    ),
 }
 
 
