@@ -11,7 +11,7 @@ import click
 
 from iosim import units
 from iosim.cli import options
-from iosim.cli.cases import cases, given_tiles, schedules
+from iosim.cli.cases import simulations
 from iosim.errors import IosimError
 from iosim.output import render, write_text
 
@@ -142,25 +142,15 @@ def _trace_source(trace: str, given: dict[str, Any]) -> Iterator[_Source]:
 
 def _schedule_sources(given: dict[str, Any]) -> Iterator[_Source]:
     from iosim.reading.trace import trace
-    from iosim.report import simulate
 
     if not given["schedule"]:
         raise IosimError("TRACE is missing; give a trace file, - or --schedule flash2")
     line = given["line"] if _stated("line") else LINE
-    for case in cases(given):
-        for family in schedules(given, ()):
-            for sizes in given_tiles(given) if family.tiles else ({},):
-                found = simulate(
-                    family,
-                    case.shape,
-                    sram_words=case.sram_words,
-                    rule=given["tiles"] or "best",
-                    given=sizes,
-                )
-                record = found.to_dict()
-                names = list(record)[: list(record).index("bc") + 1]
-                keys = {name: record[name] for name in names if name != "sram_words"}
-                yield _Source(trace(found.schedule, line), line, keys, found)
+    for found in simulations(given, ()):
+        record = found.to_dict()
+        names = list(record)[: list(record).index("bc") + 1]
+        keys = {name: record[name] for name in names if name != "sram_words"}
+        yield _Source(trace(found.schedule, line), line, keys, found)
 
 
 def _stated(option: str) -> bool:
