@@ -1,0 +1,79 @@
+(* Theorem (d): the lower bound for fused attention, with its constant.
+
+   A schedule is fused when every visible pair (i, j) is processed at a moment when
+   q_i, k_j, v_j and the accumulator of row i are all in fast memory.  Then, with
+   D = d + dv and M the words of fast memory,
+
+     (visible pairs) D^2 <= (M - 1) traffic
+
+   and without a mask  nq nk D^2 <= (M - 1) traffic, which for dv = d is
+   traffic >= 4 nq nk d^2 / (M - 1).
+
+   Hypotheses: 0 < dv, and the execution is valid and complete (Machine.v and
+   AttentionModel.v; recomputation, spilling and any order are allowed, scores and
+   statistics may be free or words like the others).  No range on M.
+   Source: derived here. *)
+From Coq Require Import Arith Lia List.
+From iosim Require Import Lists Machine Meeting AttentionModel.
+Import ListNotations.
+
+Definition fused_targets d dv (p : nat * nat) : list (aword * aword) :=
+  list_prod (q_words d (fst p) ++ a_words dv (fst p)) (k_words d (snd p) ++ v_words dv (snd p)).
+
+Ltac in_words := repeat match goal with
+  | H : In _ (_ ++ _) |- _ => apply in_app_iff in H; destruct H
+  | H : In _ (map _ (seq 0 _)) |- _ =>
+      let E := fresh "E" in apply in_words in H as (? & ? & E); first [ discriminate E | subst ]
+  end.
+
+Theorem fused_bound_masked softmax d dv vis M es :
+  0 < dv -> NoDup vis ->
+  valid M (init (attention true softmax d dv vis)) es ->
+  complete true softmax d dv vis (run (init _) es) ->
+  length vis * ((d + dv) * (d + dv)) <= (M - 1) * traffic es.
+Proof.
+  intros Hdv Hvis V C.
+  destruct (meeting M es V) as (L & HL & _ & G).
+  apply Nat.le_trans with (length L); [ | exact HL ].
+  apply (count_targets query_side owner (fused_targets d dv)); trivial.
+  - intros p. unfold fused_targets. split.
+    + unfold q_words, a_words, k_words, v_words.
+      apply NoDup_list_prod; apply NoDup_app;
+        try (apply words_NoDup; congruence); intros w ? ?; in_words.
+    + rewrite prod_length, !app_length. unfold q_words, a_words, k_words, v_words.
+      now rewrite !map_length, !seq_length.
+  - intros [i j] x y H. apply in_prod_iff in H as [Hx Hy].
+    unfold q_words, a_words, k_words, v_words in *. in_words; cbn; auto.
+  - intros [i j] x y Hp H. apply in_prod_iff in H as [Hx Hy]. cbn in Hx, Hy.
+    assert (K : forall c, c < dv -> (is_input x = true \/ x = Wa i c) -> met L x y).
+    { intros c Hc Ix. apply (G (Wa i c) (Absorb i j)); trivial.
+      - now apply C.
+      - cbn. rewrite !in_app_iff in *. tauto.
+      - cbn. rewrite !in_app_iff in *. tauto.
+      - unfold q_words, a_words, k_words, v_words in *. intros ->. in_words.
+      - left. unfold k_words, v_words in *. in_words; reflexivity. }
+    clear Hy. unfold q_words, a_words in Hx. in_words.
+    + apply (K 0); auto.
+    + eapply K; eauto.
+Qed.
+
+Theorem fused_bound softmax d dv nq nk M es :
+  0 < dv ->
+  valid M (init (attention true softmax d dv (all_pairs nq nk))) es ->
+  complete true softmax d dv (all_pairs nq nk) (run (init _) es) ->
+  (nq * (d + dv)) * (nk * (d + dv)) <= (M - 1) * traffic es.
+Proof.
+  intros Hdv V C.
+  pose proof (fused_bound_masked softmax d dv _ M es Hdv (all_pairs_NoDup nq nk) V C) as H.
+  rewrite all_pairs_length in H. nia.
+Qed.
+
+Corollary fused_bound_constant_4 softmax d nq nk M es :
+  0 < d ->
+  valid M (init (attention true softmax d d (all_pairs nq nk))) es ->
+  complete true softmax d d (all_pairs nq nk) (run (init _) es) ->
+  4 * nq * nk * d * d <= (M - 1) * traffic es.
+Proof.
+  intros Hd V C. pose proof (fused_bound softmax d d nq nk M es Hd V C) as H.
+  replace (d + d) with (2 * d) in H by lia. lia.
+Qed.
