@@ -94,3 +94,10 @@ Qed.
 
 Lemma words_NoDup (f : nat -> aword) n : (forall x y, f x = f y -> x = y) -> NoDup (map f (seq 0 n)).
 Proof. intros H. apply NoDup_map; [ exact H | apply seq_NoDup ]. Qed.
+
+(* Which word is it, when it is in a list of them? *)
+Ltac in_words := repeat match goal with
+  | H : In _ (_ ++ _) |- _ => apply in_app_iff in H; destruct H
+  | H : In _ (map _ (seq 0 _)) |- _ =>
+      let E := fresh "E" in apply in_words in H as (? & ? & E); first [ discriminate E | subst ]
+  end.

@@ -20,12 +20,6 @@ Import ListNotations.
 Definition fused_targets d dv (p : nat * nat) : list (aword * aword) :=
   list_prod (q_words d (fst p) ++ a_words dv (fst p)) (k_words d (snd p) ++ v_words dv (snd p)).
 
-Ltac in_words := repeat match goal with
-  | H : In _ (_ ++ _) |- _ => apply in_app_iff in H; destruct H
-  | H : In _ (map _ (seq 0 _)) |- _ =>
-      let E := fresh "E" in apply in_words in H as (? & ? & E); first [ discriminate E | subst ]
-  end.
-
 Theorem fused_bound_masked softmax d dv vis M es :
   0 < dv -> NoDup vis ->
   valid M (init (attention true softmax d dv vis)) es ->

@@ -11,6 +11,13 @@ Proof.
   - apply IH; auto.
 Qed.
 
+Lemma NoDup_app_inv {A} (a b : list A) : NoDup (a ++ b) -> NoDup a /\ NoDup b.
+Proof.
+  induction a as [| x a IH]; cbn; intros H; [ split; [ constructor | exact H ] | ].
+  inversion_clear H as [| ? ? Hx H']. destruct (IH H'). split; [ | assumption ].
+  constructor; [ | assumption ]. rewrite in_app_iff in Hx. tauto.
+Qed.
+
 (* Lists with different owners are disjoint. *)
 Lemma NoDup_flat_map {A P} (owner : A -> P) (f : P -> list A) (ps : list P) :
   NoDup ps -> (forall p, In p ps -> NoDup (f p)) ->
