@@ -1,0 +1,40 @@
+(* What the main theorems rest on, group by group.  "Closed under the global
+   context" means: on nothing.  Those about real numbers use the axioms on which the
+   standard library builds them. *)
+From iosim Require Import Tiles Traffic TrafficBounds OnlineSoftmax TiledForward.
+From iosim Require Import Machine AttentionModel FusedBound FusedWitness UnfusedBound GeneralBound.
+
+Goal True. idtac "(a) online softmax is a commutative monoid, folded by any tree:". Abort.
+Definition theorem_a :=
+  (@merge_comm, @merge_assoc, @merge_None_l, @merge_None_r, @direct_app, @tree_is_direct,
+   @tree_is_softmax, @direct_Some, @direct_None).
+Print Assumptions theorem_a.
+
+Goal True. idtac "(b) the tiled forward pass is standard attention:". Abort.
+Definition theorem_b :=
+  (@fa1_forward, @fa2_forward, @forward_kv_outer, @forward_q_outer).
+Print Assumptions theorem_b.
+
+Goal True. idtac "(c) the traffic of flash1 and flash2, closed forms and sandwiches:". Abort.
+Definition theorem_c :=
+  (@flash1_traffic, @flash2_traffic, @flash1_fits, @flash2_fits, @flash1_printed_tight,
+   @flash1_printed_sandwich, @flash1_best_tight, @flash1_best_sandwich, @flash1_best_fits,
+   @flash2_printed_tight, @flash2_printed_sandwich, @flash2_best_tight,
+   @flash2_best_sandwich, @flash2_best_fits, @flash1_printed_fits, @flash1_printed_too_large).
+Print Assumptions theorem_c.
+
+Goal True. idtac "(d) the fused lower bound and the executions that attain it:". Abort.
+Definition theorem_d :=
+  (@fused_bound_masked, @fused_bound, @fused_bound_constant_4, @fused_attained,
+   @flash2_attained).
+Print Assumptions theorem_d.
+
+Goal True. idtac "(e) the general lower bound:". Abort.
+Definition theorem_e :=
+  (@general_bound, @general_bound_constant_1).
+Print Assumptions theorem_e.
+
+Goal True. idtac "the unfused lower bound:". Abort.
+Definition unfused :=
+  (@unfused_bound_masked, @unfused_bound_constant_2).
+Print Assumptions unfused.
