@@ -80,6 +80,35 @@ Proof. apply NoDup_list_prod; apply seq_NoDup. Qed.
 Lemma all_pairs_length nq nk : length (all_pairs nq nk) = nq * nk.
 Proof. unfold all_pairs. now rewrite prod_length, !seq_length. Qed.
 
+(* Under a causal mask query i sees the keys up to i + nk - nq. *)
+Definition causal_pairs nq nk :=
+  flat_map (fun i => map (pair i) (seq 0 (S i + (nk - nq)))) (seq 0 nq).
+
+Lemma in_causal_pairs nq nk i j :
+  In (i, j) (causal_pairs nq nk) <-> i < nq /\ j <= i + (nk - nq).
+Proof.
+  unfold causal_pairs. rewrite in_flat_map. split.
+  - intros (i' & Hi & H). apply in_map_iff in H as (j' & E & Hj). injection E as -> ->.
+    rewrite in_seq in *. lia.
+  - intros [Hi Hj]. exists i. split; [ apply in_seq; lia | ].
+    apply in_map. apply in_seq. lia.
+Qed.
+
+Lemma causal_pairs_NoDup nq nk : NoDup (causal_pairs nq nk).
+Proof.
+  apply (NoDup_flat_map fst); [ apply seq_NoDup | | ].
+  - intros. apply NoDup_map; [ congruence | apply seq_NoDup ].
+  - intros i p _ H. now apply in_map_iff in H as (j & <- & _).
+Qed.
+
+Lemma causal_pairs_length n : 2 * length (causal_pairs n n) = n * (n + 1).
+Proof.
+  unfold causal_pairs. rewrite Nat.sub_diag.
+  induction n as [| n IH]; [ reflexivity | ].
+  rewrite seq_S, flat_map_app, app_length, Nat.mul_add_distr_l, IH.
+  cbn [flat_map]. rewrite app_nil_r, map_length, seq_length. lia.
+Qed.
+
 (* Sides and owners, for counting. *)
 Definition query_side (w : aword) : bool :=
   match w with Wq _ _ | Wa _ _ => true | _ => false end.

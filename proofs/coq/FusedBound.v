@@ -7,7 +7,7 @@
      (visible pairs) D^2 <= (M - 1) traffic
 
    and without a mask  nq nk D^2 <= (M - 1) traffic, which for dv = d is
-   traffic >= 4 nq nk d^2 / (M - 1).
+   traffic >= 4 nq nk d^2 / (M - 1); causal, nq = nk = N, it is 2 N (N + 1) d^2 / (M - 1).
 
    Hypotheses: 0 < dv, and the execution is valid and complete (Machine.v and
    AttentionModel.v; recomputation, spilling and any order are allowed, scores and
@@ -70,4 +70,17 @@ Corollary fused_bound_constant_4 softmax d nq nk M es :
 Proof.
   intros Hd V C. pose proof (fused_bound softmax d d nq nk M es Hd V C) as H.
   replace (d + d) with (2 * d) in H by lia. lia.
+Qed.
+
+(* Causal, nq = nk = N: 2 N (N + 1) d^2 <= (M - 1) traffic. *)
+Corollary fused_bound_causal softmax d N M es :
+  0 < d ->
+  valid M (init (attention true softmax d d (causal_pairs N N))) es ->
+  complete true softmax d d (causal_pairs N N) (run (init _) es) ->
+  2 * N * (N + 1) * d * d <= (M - 1) * traffic es.
+Proof.
+  intros Hd V C.
+  pose proof (fused_bound_masked softmax d d _ M es Hd (causal_pairs_NoDup N N) V C) as H.
+  pose proof (causal_pairs_length N) as E. set (l := length _) in *. clearbody l.
+  assert (2 * l * (2 * d * d) = N * (N + 1) * (2 * d * d)) by now rewrite E. lia.
 Qed.

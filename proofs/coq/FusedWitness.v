@@ -7,18 +7,21 @@
 
    words, where s = 0 when scores and statistics are free, and s = 1 when they are
    words like the others (the log-sum-exp is written).  With s = 1 and dv = d this
-   is exactly the traffic of the flash2 schedule of Traffic.v.
+   is exactly the traffic of the flash2 schedule of Traffic.v, and under the causal
+   mask that of CausalTraffic.v.
 
    Hypotheses: 0 < br, and br (d + dv + 2 s) + d + dv + s <= M, which for s = 0 is
    (br + 1)(d + dv) <= M.  So with M = (br + 1)(d + dv) the leading term is that of
    the lower bound: 4 nq nk d^2 / M for dv = d.  Source: derived here. *)
 From Coq Require Import Arith Lia List Permutation.
-From iosim Require Import Tiles Lists Traffic Machine AttentionModel Phases.
+From iosim Require Import Tiles Lists Traffic CausalTraffic Machine AttentionModel Phases.
 Import ListNotations.
 
 Section Witness.
-Variables (softmax : bool) (d dv nq nk br : nat).
-Notation X := (attention true softmax d dv (all_pairs nq nk)).
+Variables (softmax : bool) (d dv nq br : nat).
+Variable vis : list (nat * nat).
+Variable keys : list nat -> list nat.      (* the keys that a query block visits *)
+Notation X := (attention true softmax d dv vis).
 Definition extra := if softmax then 1 else 0.
 
 Definition accs i : list (word X) := a_words dv i ++ stats softmax i.
@@ -33,13 +36,16 @@ Definition pair_events (j i : nat) : list (event X) :=
   ++ [@Do X (Absorb i j)]
   ++ map (@Drop X) (s_words softmax i j).
 
+Definition sees_key (j i : nat) : bool := if in_dec pair_dec (i, j) vis then true else false.
+
 Definition key_events (rs : list nat) (j : nat) : list (event X) :=
-  map (@Load X) (kv j) ++ flat_map (pair_events j) rs ++ map (@Drop X) (kv j).
+  map (@Load X) (kv j) ++ flat_map (pair_events j) (filter (sees_key j) rs)
+  ++ map (@Drop X) (kv j).
 
 Definition block_events (rs : list nat) : list (event X) :=
   map (@Load X) (flat_map (q_words d) rs)
   ++ map (@New X) (flat_map accs rs)
-  ++ flat_map (key_events rs) (seq 0 nk)
+  ++ flat_map (key_events rs) (keys rs)
   ++ flat_map (fun i => [@Do X (Finish i)]) rs
   ++ map (@Store X) (flat_map out_words rs)
   ++ map (@Drop X) (own rs).
@@ -158,14 +164,14 @@ Lemma keys_traffic rs js : traffic (flat_map (key_events rs) js) = length js * (
 Proof.
   unfold traffic. induction js as [| j js IH]; cbn; [ reflexivity | ].
   unfold key_events at 1. rewrite !total_app, IH.
-  rewrite (total_none _ _ rs (pair_traffic j)).
+  rewrite (total_none _ _ (filter (sees_key j) rs) (pair_traffic j)).
   rewrite (total_map _ _ 1), (total_map _ _ 0) by reflexivity. rewrite kv_length. lia.
 Qed.
 
 Lemma block_traffic rs :
-  traffic (block_events rs) = length rs * (d + dv + extra) + nk * (d + dv).
+  traffic (block_events rs) = length rs * (d + dv + extra) + length (keys rs) * (d + dv).
 Proof.
-  pose proof (keys_traffic rs (seq 0 nk)) as K. rewrite seq_length in K.
+  pose proof (keys_traffic rs (keys rs)) as K.
   unfold traffic, block_events in *. rewrite !total_app, K.
   rewrite (total_none _ (fun i => [@Do X (Finish i)])) by reflexivity.
   rewrite !(total_map _ (@Load X) 1), !(total_map _ (@New X) 0),
@@ -174,15 +180,17 @@ Proof.
 Qed.
 
 Theorem witness_traffic : 0 < br ->
-  traffic witness = nq * (d + dv) + nq * extra + cdiv nq br * (nk * (d + dv)).
+  traffic witness = nq * (d + dv) + nq * extra
+    + sum (cdiv nq br) (fun b => length (keys (tile nq br b))) * (d + dv).
 Proof.
   intros Hb. assert (E : forall Bs, traffic (flat_map block_events Bs)
-    = length (concat Bs) * (d + dv + extra) + length Bs * (nk * (d + dv))).
+    = length (concat Bs) * (d + dv + extra) + list_sum (map (fun rs => length (keys rs)) Bs) * (d + dv)).
   { induction Bs as [| rs Bs IH]; [ reflexivity | ].
-    cbn [flat_map concat length]. unfold traffic in *. rewrite total_app, IH.
+    cbn [flat_map concat map list_sum fold_right]. fold (list_sum (map (fun rs => length (keys rs)) Bs)).
+    unfold traffic in *. rewrite total_app, IH.
     pose proof (block_traffic rs) as B. unfold traffic in B. rewrite B, app_length. lia. }
   unfold witness. rewrite E, concat_tiles by exact Hb.
-  unfold tiles. rewrite map_length, !seq_length. lia.
+  unfold tiles. rewrite map_map, list_sum_seq, seq_length. lia.
 Qed.
 (* From here on the words fit. *)
 Variable M : nat.
@@ -202,6 +210,7 @@ Section Block.
 Variable rs : list nat.
 Hypothesis rs_NoDup : NoDup rs.
 Hypothesis rs_length : length rs <= br.
+Hypothesis rs_keys : forall i j, In i rs -> In (i, j) vis -> In j (keys rs).
 
 Definition absorbed (j i : nat) (s : state X) : Prop :=
   forall w, In w (accs i) -> In (Absorb i j) (content s w).
@@ -225,7 +234,7 @@ Proof.
     (softmax = true -> In (Score i j)
       (content (run s1 (if softmax then [@Do X (Score i j)] else [])) (Ws i j)))).
   { destruct softmax eqn:E.
-    - destruct (phase_do (X := attention true true d dv (all_pairs nq nk))
+    - destruct (phase_do (X := attention true true d dv vis)
         kept M (Score i j) s1 (S ++ F)) as (H1 & H2); trivial.
       + apply P1.
       + intros w Hw. change (In w (q_words d i ++ k_words d j ++ S)) in Hw.
@@ -234,7 +243,7 @@ Proof.
       + exact I.
       + split; [ exact H1 | ]. intros _. apply H2. cbn. now left.
     - split; [ | discriminate ].
-      apply (phase_nil (X := attention true false d dv (all_pairs nq nk))), P1. }
+      apply (phase_nil (X := attention true false d dv vis)), P1. }
   destruct P2 as (P2 & R2).
   set (s2 := run s1 (if softmax then [@Do X (Score i j)] else [])) in *.
   destruct (phase_do (X := X) kept M (Absorb i j) s2 (S ++ F)) as (P3 & R3); trivial.
@@ -255,10 +264,11 @@ Proof.
     intros w Hw. now apply R3.
 Qed.
 
-Definition all_absorbed (j : nat) (s : state X) := forall i, In i rs -> absorbed j i s.
+Definition all_absorbed (j : nat) (s : state X) :=
+  forall i, In i rs -> In (i, j) vis -> absorbed j i s.
 
 Lemma all_absorbed_keeps j (s s' : state X) : keeps kept s s' -> all_absorbed j s -> all_absorbed j s'.
-Proof. intros K H i Hi. now apply absorbed_keeps with s; auto. Qed.
+Proof. intros K H i Hi Hv. apply absorbed_keeps with s; auto. Qed.
 
 Lemma key_phase j (s : state X) : Permutation (fast s) (own rs) ->
   phase kept M s (key_events rs j) (own rs) /\ all_absorbed j (run s (key_events rs j)).
@@ -268,24 +278,26 @@ Proof.
   assert (HF : length (kv_own j rs) <= M) by (unfold kv_own; rewrite app_length, kv_length; lia).
   assert (P1 : phase kept M s (map (@Load X) (kv j)) (kv_own j rs)) by now apply (phase_load (X := X)).
   set (s1 := run s (map (@Load X) (kv j))) in *.
-  destruct (phase_loop (X := X) kept M (pair_events j) (absorbed j) (fun _ => True) (kv_own j rs) rs)
-    with (s := s1) as (P2 & R2); trivial.
+  destruct (phase_loop (X := X) kept M (pair_events j) (absorbed j) (fun _ => True) (kv_own j rs)
+    (filter (sees_key j) rs)) with (s := s1) as (P2 & R2); trivial.
   { intros i a b K. now apply absorbed_keeps. }
-  { intros i a Hi Ha _. now apply pair_phase. }
+  { intros i a Hi Ha _. apply filter_In in Hi as [Hi _]. now apply pair_phase. }
   { apply P1. }
-  set (s2 := run s1 (flat_map (pair_events j) rs)) in *.
+  set (s2 := run s1 (flat_map (pair_events j) (filter (sees_key j) rs))) in *.
   assert (P3 : phase kept M s2 (map (@Drop X) (kv j)) (own rs)).
   { apply (phase_drop (X := X)); trivial; [ apply P2 | ].
     intros w Hw. apply in_kv in Hw as (c & [-> | ->]); cbn; auto. }
   unfold key_events. split.
   - apply (phase_app (X := X)) with (kv_own j rs); [ exact P1 | ].
     now apply (phase_app (X := X)) with (kv_own j rs).
-  - rewrite !run_app. fold s1 s2. apply all_absorbed_keeps with s2; [ apply P3 | exact R2 ].
+  - rewrite !run_app. fold s1 s2. apply all_absorbed_keeps with s2; [ apply P3 | ].
+    intros i Hi Hv. apply R2, filter_In. split; [ exact Hi | ].
+    unfold sees_key. destruct (in_dec pair_dec (i, j) vis); [ reflexivity | contradiction ].
 Qed.
 
 (* What a finished row has saved. *)
 Definition row_done (i : nat) (s : state X) : Prop :=
-  (forall c, c < dv -> (forall j, j < nk -> In (Absorb i j) (saved s (Wa i c))) /\
+  (forall c, c < dv -> (forall j, In (i, j) vis -> In (Absorb i j) (saved s (Wa i c))) /\
                        In (Finish i) (saved s (Wa i c))) /\
   (softmax = true -> In (Finish i) (saved s (Wl i))).
 
@@ -312,14 +324,14 @@ Proof.
     destruct w; cbn in Hw; tauto. }
   set (s2 := run s1 (map (@New X) (flat_map accs rs))) in *.
   (* the keys *)
-  destruct (phase_loop (X := X) kept M (key_events rs) all_absorbed (fun _ => True) (own rs) (seq 0 nk))
+  destruct (phase_loop (X := X) kept M (key_events rs) all_absorbed (fun _ => True) (own rs) (keys rs))
     with (s := s2) as (P3 & R3); trivial.
   { intros j a b K. now apply all_absorbed_keeps. }
   { intros j a _ Ha _. now apply key_phase. }
   { apply P2. }
-  set (s3 := run s2 (flat_map (key_events rs) (seq 0 nk))) in *.
+  set (s3 := run s2 (flat_map (key_events rs) (keys rs))) in *.
   (* the normalisation *)
-  set (Inv := fun a : state X => forall j, In j (seq 0 nk) -> all_absorbed j a).
+  set (Inv := fun a : state X => forall j, In j (keys rs) -> all_absorbed j a).
   set (normal := fun i (a : state X) => forall w, In w (accs i) -> In (Finish i) (content a w)).
   destruct (phase_loop (X := X) kept M (fun i => [@Do X (Finish i)]) normal Inv (own rs) rs)
     with (s := s3) as (P4 & R4); trivial.
@@ -327,8 +339,7 @@ Proof.
   { intros i a b [K _] H w Hw. apply K; [ now apply in_accs in Hw | now apply H ]. }
   { intros i a Hi Ha HI. apply (phase_do (X := X)); trivial.
     - cbn. intros w Hw. now apply (accs_own w i).
-    - cbn. intros j w Hj Hw. unfold all_pairs in Hj. apply in_prod_iff in Hj as [_ Hj].
-      now apply (HI j Hj i Hi). }
+    - cbn. intros j w Hj Hw. now apply (HI j (rs_keys i j Hi Hj) i Hi Hj). }
   { apply P3. }
   set (s4 := run s3 (flat_map (fun i => [@Do X (Finish i)]) rs)) in *.
   assert (R4' : Inv s4).
@@ -355,7 +366,7 @@ Proof.
       assert (Ha : In (Wa i c) (a_words dv i)) by (apply in_words; eauto).
       assert (Hw : In (Wa i c) (accs i)) by (apply in_or_app; auto).
       rewrite K6, S5 by (apply in_flat_map; exists i; split; trivial; apply in_or_app; auto).
-      split; [ | now apply R4 ]. intros j Hj. apply (R4' j); trivial. apply in_seq. lia.
+      split; [ | now apply R4 ]. intros j Hj. apply (R4' j); trivial. now apply (rs_keys i).
     + intros Hs.
       assert (Hw : In (Wl i) (accs i)) by (apply in_or_app; right; rewrite Hs; cbn; auto).
       rewrite K6, S5; [ now apply R4 | ].
@@ -367,7 +378,8 @@ Qed.
 End Block.
 
 Lemma blocks_valid Bs : forall s : state X, NoDup (concat Bs) ->
-  (forall rs, In rs Bs -> length rs <= br) -> fast s = [] ->
+  (forall rs, In rs Bs -> length rs <= br /\
+     forall i j, In i rs -> In (i, j) vis -> In j (keys rs)) -> fast s = [] ->
   let s' := run s (flat_map block_events Bs) in
   valid M s (flat_map block_events Bs) /\ fast s' = [] /\
   (forall i, In i (concat Bs) -> row_done i s') /\
@@ -375,8 +387,8 @@ Lemma blocks_valid Bs : forall s : state X, NoDup (concat Bs) ->
 Proof.
   induction Bs as [| rs Bs IH]; intros s N L P; cbn in *; [ tauto | ].
   rewrite run_app, valid_app.
-  destruct (block_valid rs (proj1 (NoDup_app_inv _ _ N)) (L rs (or_introl eq_refl)) s P)
-    as (V1 & F1 & D1 & S1).
+  destruct (L rs (or_introl eq_refl)) as [Lr Kr].
+  destruct (block_valid rs (proj1 (NoDup_app_inv _ _ N)) Lr Kr s P) as (V1 & F1 & D1 & S1).
   destruct (IH (run s (block_events rs)) (proj2 (NoDup_app_inv _ _ N))) as (V2 & F2 & D2 & S2); auto.
   split; [ tauto | split; [ exact F2 | split ] ].
   - intros i Hi. destruct (in_dec Nat.eq_dec i (concat Bs)) as [Hi' | Hi']; [ auto | ].
@@ -387,35 +399,77 @@ Proof.
   - intros w Hw. rewrite in_app_iff in Hw. rewrite S2, S1; tauto.
 Qed.
 
-Theorem witness_valid : valid M (init X) witness.
+Hypothesis vis_rows : forall i j, In (i, j) vis -> i < nq.
+Hypothesis vis_keys : forall b i j, b < cdiv nq br ->
+  In i (tile nq br b) -> In (i, j) vis -> In j (keys (tile nq br b)).
+
+Theorem witness_correct :
+  valid M (init X) witness /\
+  complete true softmax d dv vis (run (init X) witness) /\
+  finished true softmax d dv vis nq (run (init X) witness).
 Proof.
-  apply blocks_valid; trivial.
+  destruct (blocks_valid (tiles nq br) (init X)) as (V & _ & D & _); trivial.
   - rewrite concat_tiles by exact br_positive. apply seq_NoDup.
-  - intros rs H. unfold tiles in H. apply in_map_iff in H as (i & <- & _).
-    unfold tile. rewrite seq_length. apply rows_le.
+  - intros rs H. unfold tiles in H. apply in_map_iff in H as (b & <- & Hb). split.
+    + unfold tile. rewrite seq_length. apply rows_le.
+    + intros i j. apply vis_keys. apply in_seq in Hb. lia.
+  - rewrite concat_tiles in D by exact br_positive.
+    split; [ exact V | split ].
+    + intros i j c Hv Hc. apply (D i); trivial. apply in_seq.
+      pose proof (vis_rows i j Hv). lia.
+    + intros i Hi. destruct (D i) as [H Hl]; [ apply in_seq; lia | ].
+      split; [ intros c Hc; now apply H | exact Hl ].
 Qed.
-
-Lemma witness_rows i : i < nq -> row_done i (run (init X) witness).
-Proof.
-  intros Hi. apply blocks_valid; trivial.
-  - rewrite concat_tiles by exact br_positive. apply seq_NoDup.
-  - intros rs H. unfold tiles in H. apply in_map_iff in H as (b & <- & _).
-    unfold tile. rewrite seq_length. apply rows_le.
-  - rewrite concat_tiles by exact br_positive. apply in_seq. lia.
-Qed.
-
-Theorem witness_complete :
-  complete true softmax d dv (all_pairs nq nk) (run (init X) witness) /\
-  finished true softmax d dv (all_pairs nq nk) nq (run (init X) witness).
-Proof.
-  split.
-  - intros i j c Hp Hc. apply in_prod_iff in Hp as [Hi Hj]. apply in_seq in Hi, Hj.
-    destruct (witness_rows i) as [H _]; [ lia | ]. apply H; lia.
-  - intros i Hi. destruct (witness_rows i Hi) as [H Hl]. split; [ | exact Hl ].
-    intros c Hc. now apply H.
-Qed.
-
 End Witness.
+
+(* Without a mask every block visits every key. *)
+Lemma witness_all softmax d dv nq nk br M :
+  0 < br -> br * (d + dv + 2 * extra softmax) + (d + dv) + extra softmax <= M ->
+  exists es : list (event (attention true softmax d dv (all_pairs nq nk))),
+    valid M (init _) es /\
+    complete true softmax d dv (all_pairs nq nk) (run (init _) es) /\
+    finished true softmax d dv (all_pairs nq nk) nq (run (init _) es) /\
+    traffic es = nq * (d + dv) + nq * extra softmax + cdiv nq br * (nk * (d + dv)).
+Proof.
+  intros Hb HM. set (keys := fun _ : list nat => seq 0 nk).
+  exists (witness softmax d dv nq br (all_pairs nq nk) keys).
+  destruct (witness_correct softmax d dv nq br (all_pairs nq nk) keys M Hb HM) as (V & C & F).
+  - intros i j H. apply in_prod_iff in H as [H _]. apply in_seq in H. lia.
+  - intros b i j _ _ H. now apply in_prod_iff in H as [_ H].
+  - split; [ exact V | split; [ exact C | split; [ exact F | ] ] ].
+    rewrite witness_traffic by exact Hb. unfold keys.
+    rewrite (sum_ext _ _ (fun _ => nk)) by (intros; apply seq_length). rewrite sum_const. lia.
+Qed.
+
+(* Under the causal mask a block visits the keys up to those of its last row. *)
+Lemma witness_causal softmax d dv nq nk br M :
+  0 < br -> br * (d + dv + 2 * extra softmax) + (d + dv) + extra softmax <= M ->
+  exists es : list (event (attention true softmax d dv (causal_pairs nq nk))),
+    valid M (init _) es /\
+    complete true softmax d dv (causal_pairs nq nk) (run (init _) es) /\
+    finished true softmax d dv (causal_pairs nq nk) nq (run (init _) es) /\
+    traffic es = nq * (d + dv) + nq * extra softmax
+      + sum (cdiv nq br) (keys_seen nq nk br) * (d + dv).
+Proof.
+  intros Hb HM. set (keys := fun rs => seq 0 (S (list_max rs) + (nk - nq))).
+  assert (E : forall b, b < cdiv nq br -> S (list_max (tile nq br b)) = Nat.min nq ((b + 1) * br)).
+  { intros b Hb'. pose proof (cdiv_upper nq br Hb) as U.
+    assert ((b + 1) * br <= cdiv nq br * br) by (apply Nat.mul_le_mono_r; lia).
+    assert (L : list_max (tile nq br b) <= Nat.min nq ((b + 1) * br) - 1).
+    { apply list_max_le, Forall_forall. intros r Hr. apply in_tile in Hr. lia. }
+    assert (G : Nat.min nq ((b + 1) * br) - 1 <= list_max (tile nq br b)).
+    { assert (Hin : In (Nat.min nq ((b + 1) * br) - 1) (tile nq br b)) by (apply in_tile; lia).
+      apply (proj1 (Forall_forall _ _) (proj1 (list_max_le _ _) (le_n _)) _ Hin). }
+    lia. }
+  exists (witness softmax d dv nq br (causal_pairs nq nk) keys).
+  destruct (witness_correct softmax d dv nq br (causal_pairs nq nk) keys M Hb HM) as (V & C & F).
+  - intros i j H. now apply in_causal_pairs in H as [H _].
+  - intros b i j Hb' Hi H. apply in_causal_pairs in H as [_ H].
+    unfold keys. rewrite E by exact Hb'. apply in_tile in Hi. apply in_seq. lia.
+  - split; [ exact V | split; [ exact C | split; [ exact F | ] ] ].
+    rewrite witness_traffic by exact Hb. f_equal. f_equal. apply sum_ext. intros b Hb'.
+    unfold keys, keys_seen. now rewrite seq_length, E.
+Qed.
 
 (* Scores and statistics free: the execution meets the bound's own model. *)
 Theorem fused_attained d dv nq nk br M :
@@ -425,10 +479,9 @@ Theorem fused_attained d dv nq nk br M :
     complete true false d dv (all_pairs nq nk) (run (init _) es) /\
     traffic es = nq * (d + dv) + cdiv nq br * (nk * (d + dv)).
 Proof.
-  intros Hb HM. exists (witness false d dv nq nk br).
-  assert (R : br * (d + dv + 2 * extra false) + (d + dv) + extra false <= M) by (cbn; lia).
-  split; [ now apply witness_valid | split; [ now apply witness_complete with M | ] ].
-  rewrite witness_traffic by exact Hb. cbn. lia.
+  intros Hb HM. destruct (witness_all false d dv nq nk br M Hb) as (es & V & C & _ & T).
+  - cbn. lia.
+  - exists es. cbn [extra] in T. split; [ exact V | split; [ exact C | lia ] ].
 Qed.
 
 (* Scores and statistics in fast memory too: exactly the traffic of flash2. *)
@@ -440,10 +493,25 @@ Theorem flash2_attained d nq nk br bc M :
     finished true true d d (all_pairs nq nk) nq (run (init _) es) /\
     traffic es = Traffic.traffic (flash2 nq nk d br bc).
 Proof.
-  intros Hb Hc HM. exists (witness true d d nq nk br).
-  assert (R : br * (d + d + 2 * extra true) + (d + d) + extra true <= M) by (cbn; lia).
-  split; [ now apply witness_valid | ].
-  destruct (witness_complete true d d nq nk br M Hb R) as [C F].
-  split; [ exact C | split; [ exact F | ] ].
-  rewrite witness_traffic, flash2_traffic by assumption. cbn. lia.
+  intros Hb Hc HM. destruct (witness_all true d d nq nk br M Hb) as (es & V & C & F & T).
+  - cbn. lia.
+  - exists es. split; [ exact V | split; [ exact C | split; [ exact F | ] ] ].
+    rewrite T, flash2_traffic by assumption. cbn. lia.
+Qed.
+
+Theorem flash2_causal_attained d nq nk br M :
+  0 < br -> nq <= nk -> br * (2 * d + 2) + 2 * d + 1 <= M ->
+  exists es : list (event (attention true true d d (causal_pairs nq nk))),
+    valid M (init _) es /\
+    complete true true d d (causal_pairs nq nk) (run (init _) es) /\
+    finished true true d d (causal_pairs nq nk) nq (run (init _) es) /\
+    traffic es = Traffic.traffic (flash2_causal nq nk d br 1).
+Proof.
+  intros Hb Hn HM. destruct (witness_causal true d d nq nk br M Hb) as (es & V & C & F & T).
+  - cbn. lia.
+  - exists es. split; [ exact V | split; [ exact C | split; [ exact F | ] ] ].
+    rewrite T, flash2_causal_traffic by assumption.
+    rewrite (sum_ext _ (fun i => Nat.min nk _) (keys_seen nq nk br)).
+    + cbn. lia.
+    + intros i _. unfold visited. rewrite cdiv_one. unfold keys_seen. lia.
 Qed.

@@ -33,9 +33,6 @@ Inductive gtask := Mac (i j c : nat) | Form (i j : nat).
 Definition gword_dec (x y : gword) : {x = y} + {x <> y}.
 Proof. decide equality; first [ apply Nat.eq_dec | apply Bool.bool_dec ]. Defined.
 
-Definition pair_dec (p q : nat * nat) : {p = q} + {p <> q}.
-Proof. decide equality; apply Nat.eq_dec. Defined.
-
 Definition scores (d : nat) : model := {|
   word := gword;
   task := gtask;

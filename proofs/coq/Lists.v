@@ -52,3 +52,6 @@ Proof.
   induction l as [| a l IH]; cbn; intros H; [ reflexivity | ].
   rewrite app_length, H, IH; auto.
 Qed.
+
+Definition pair_dec (p q : nat * nat) : {p = q} + {p <> q}.
+Proof. decide equality; apply Nat.eq_dec. Defined.

@@ -38,6 +38,12 @@ Proof. induction n; cbn; lia. Qed.
 Lemma sum_const n c : sum n (fun _ => c) = n * c.
 Proof. induction n; cbn; lia. Qed.
 
+Lemma list_sum_seq n f : list_sum (map f (seq 0 n)) = sum n f.
+Proof.
+  induction n; [ reflexivity | ].
+  rewrite seq_S, map_app, list_sum_app, IHn. cbn. lia.
+Qed.
+
 (* The first t tiles hold min n (t b) rows, and all the tiles hold n. *)
 Lemma sum_rows_upto n b t : sum t (rows n b) = Nat.min n (t * b).
 Proof. induction t; cbn [sum]; [ lia | rewrite IHt; unfold rows; lia ]. Qed.
