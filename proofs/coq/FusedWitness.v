@@ -305,7 +305,7 @@ Lemma block_valid (s : state X) : fast s = [] ->
   let s' := run s (block_events rs) in
   valid M s (block_events rs) /\ fast s' = [] /\
   (forall i, In i rs -> row_done i s') /\
-  (forall w, ~ In (row_of w) rs -> saved s' w = saved s w).
+  (forall w t, ~ In (row_of w) rs -> In t (saved s w) -> In t (saved s' w)).
 Proof.
   intros P. pose proof (own_length rs rs_length) as HL.
   pose proof (own_NoDup rs rs_NoDup) as N.
@@ -365,13 +365,17 @@ Proof.
     + intros c Hc.
       assert (Ha : In (Wa i c) (a_words dv i)) by (apply in_words; eauto).
       assert (Hw : In (Wa i c) (accs i)) by (apply in_or_app; auto).
-      rewrite K6, S5 by (apply in_flat_map; exists i; split; trivial; apply in_or_app; auto).
-      split; [ | now apply R4 ]. intros j Hj. apply (R4' j); trivial. now apply (rs_keys i).
+      assert (Ho : In (Wa i c) (flat_map out_words rs))
+        by (apply in_flat_map; exists i; split; trivial; apply in_or_app; auto).
+      split.
+      * intros j Hj. apply K6. rewrite S5 by exact Ho.
+        apply (R4' j); trivial. now apply (rs_keys i).
+      * apply K6. rewrite S5 by exact Ho. now apply R4.
     + intros Hs.
       assert (Hw : In (Wl i) (accs i)) by (apply in_or_app; right; rewrite Hs; cbn; auto).
-      rewrite K6, S5; [ now apply R4 | ].
+      apply K6. rewrite S5; [ now apply R4 | ].
       apply in_flat_map. exists i. split; trivial. apply in_or_app. right. rewrite Hs. now left.
-  - intros w Hw. rewrite K6, S5', K4, K3, K2, K1; trivial.
+  - intros w t Hw Ht. apply K6. rewrite S5'; [ now apply K4, K3, K2, K1 | ].
     intros H. apply Hw. apply in_flat_map in H as (i & Hi & H).
     apply out_accs, in_accs in H as [_ <-]. exact Hi.
 Qed.
@@ -383,7 +387,7 @@ Lemma blocks_valid Bs : forall s : state X, NoDup (concat Bs) ->
   let s' := run s (flat_map block_events Bs) in
   valid M s (flat_map block_events Bs) /\ fast s' = [] /\
   (forall i, In i (concat Bs) -> row_done i s') /\
-  (forall w, ~ In (row_of w) (concat Bs) -> saved s' w = saved s w).
+  (forall w t, ~ In (row_of w) (concat Bs) -> In t (saved s w) -> In t (saved s' w)).
 Proof.
   induction Bs as [| rs Bs IH]; intros s N L P; cbn in *; [ tauto | ].
   rewrite run_app, valid_app.
@@ -394,9 +398,9 @@ Proof.
   - intros i Hi. destruct (in_dec Nat.eq_dec i (concat Bs)) as [Hi' | Hi']; [ auto | ].
     apply in_app_iff in Hi as [Hi | Hi]; [ | tauto ].
     destruct (D1 i Hi) as [Da Dl]. split.
-    + intros c Hc. rewrite S2 by exact Hi'. now apply Da.
-    + intros Hs. rewrite S2 by exact Hi'. auto.
-  - intros w Hw. rewrite in_app_iff in Hw. rewrite S2, S1; tauto.
+    + intros c Hc. destruct (Da c Hc) as [Da1 Da2]. split; [ intros j Hj | ]; apply S2; auto.
+    + intros Hs. apply S2; auto.
+  - intros w t Hw Ht. rewrite in_app_iff in Hw. apply S2; [ tauto | apply S1; tauto ].
 Qed.
 
 Hypothesis vis_rows : forall i j, In (i, j) vis -> i < nq.

@@ -2,8 +2,8 @@
    new words, of drops, of stores, of one task, and loops of these.
 
    phase kept M s es F: from state s the events es are valid, leave exactly the
-   words F in fast memory, lose nothing of the content of the kept words, and save
-   nothing. *)
+   words F in fast memory, and lose nothing of the content of the kept words, nor of
+   what was saved. *)
 From Coq Require Import Arith Lia List Permutation.
 From iosim Require Import Machine.
 Import ListNotations.
@@ -18,13 +18,13 @@ Variable M : nat.
 
 Definition keeps (s s' : state) : Prop :=
   (forall w t, kept w -> In t (content s w) -> In t (content s' w)) /\
-  (forall w, saved s' w = saved s w).
+  (forall w t, In t (saved s w) -> In t (saved s' w)).
 
 Lemma keeps_refl s : keeps s s.
 Proof. split; auto. Qed.
 
 Lemma keeps_trans a b c : keeps a b -> keeps b c -> keeps a c.
-Proof. intros [H1 H2] [H3 H4]. split; auto. intros w. now rewrite H4, H2. Qed.
+Proof. intros [H1 H2] [H3 H4]. split; auto. Qed.
 
 Definition phase (s : state) (es : list event) (F : list word) : Prop :=
   valid M s es /\ Permutation (fast (run s es)) F /\ keeps s (run s es).
@@ -134,6 +134,25 @@ Proof.
     + cbn. intros w t' _ H. unfold absorb. destruct (in_dec _ w (outs t)); [ now right | exact H ].
     + auto.
   - intros w Hw. unfold absorb. destruct (in_dec _ w (outs t)); [ now left | tauto ].
+Qed.
+
+(* Adding words that are in fast memory to what is saved. *)
+Lemma phase_add ws : forall s F, Permutation (fast s) F -> incl ws F -> length F <= M ->
+  phase s (map Add ws) F /\
+  forall w t, In w ws -> In t (content s w) -> In t (saved (run s (map Add ws)) w).
+Proof.
+  induction ws as [| w ws IH]; intros s F P I L.
+  { split; [ now apply phase_nil | contradiction ]. }
+  destruct s as [f c m]. cbn in P.
+  destruct (IH (step {| fast := f; content := c; saved := m |} (Add w)) F)
+    as ((V & P' & K1 & K2) & S); trivial; [ intros x Hx; apply I; now right | ].
+  cbn in K1, K2, S, V, P'. cbn. split.
+  - split; [ split; [ apply (Permutation_in _ (Permutation_sym P)), I; now left | ] | ].
+    + split; [ change (length f <= M); now rewrite (Permutation_length P) | exact V ].
+    + split; [ exact P' | split; [ exact K1 | ] ]. intros x t Hx. apply K2.
+      unfold upd. destruct (word_dec X w x); subst; rewrite ?in_app_iff; auto.
+  - intros x t [<- | Hx] Ht; [ | now apply S ].
+    apply K2. rewrite upd_same. apply in_or_app. now left.
 Qed.
 
 (* A loop: each turn leaves F and establishes P a, which later turns keep. *)
