@@ -18,6 +18,13 @@ Proof.
   constructor; [ | assumption ]. rewrite in_app_iff in Hx. tauto.
 Qed.
 
+Lemma NoDup_app_disjoint {A} (a b : list A) x : NoDup (a ++ b) -> In x a -> ~ In x b.
+Proof.
+  induction a as [| y a IH]; cbn; intros N H; [ contradiction | ].
+  inversion_clear N as [| ? ? Hy N']. destruct H as [-> | H]; [ | now apply IH ].
+  rewrite in_app_iff in Hy. tauto.
+Qed.
+
 (* Lists with different owners are disjoint. *)
 Lemma NoDup_flat_map {A P} (owner : A -> P) (f : P -> list A) (ps : list P) :
   NoDup ps -> (forall p, In p ps -> NoDup (f p)) ->

@@ -16,7 +16,7 @@
    Source: Dao et al. 2022 (arXiv 2205.14135), Algorithm 1 and Theorem 1; Dao 2023
    (arXiv 2307.08691), Algorithm 1. *)
 From Coq Require Import Reals Lra List Permutation FunctionalExtensionality Arith Lia.
-From iosim Require Import Tiles OnlineSoftmax.
+From iosim Require Import Tiles Lists OnlineSoftmax.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -305,12 +305,8 @@ Proof.
     destruct (in_dec Nat.eq_dec i q); [ tauto | apply IH; tauto ]. }
   induction qs as [| q qs' IH]; cbn [map concat]; intros N H; [ contradiction | ].
   rewrite met_by_cons. cbn [fst snd]. destruct (in_dec Nat.eq_dec i q) as [Hq | Hq].
-  - f_equal. apply Z. clear - N Hq. induction q as [| x q IH]; cbn in *; [ contradiction | ].
-    inversion_clear N as [| ? ? Hx N']. destruct Hq as [-> | Hq]; [ | now apply IH ].
-    intros H. apply Hx, in_or_app. now right.
-  - apply IH.
-    + clear - N. induction q; cbn in N; [ exact N | inversion_clear N; auto ].
-    + apply in_app_iff in H. tauto.
+  - f_equal. apply Z. now apply (NoDup_app_disjoint q).
+  - apply IH; [ now apply NoDup_app_inv in N | apply in_app_iff in H; tauto ].
 Qed.
 
 Lemma kv_outer_met i qs ks : NoDup (concat qs) -> In i (concat qs) ->
@@ -338,13 +334,8 @@ Proof.
   induction qs as [| q qs' IH]; cbn [q_outer flat_map concat]; intros N H; [ contradiction | ].
   fold (q_outer qs' ks). rewrite met_by_app, met_by_row.
   destruct (in_dec Nat.eq_dec i q) as [Hq | Hq].
-  - rewrite Z; [ apply app_nil_r | ]. clear - N Hq.
-    induction q as [| x q IH]; cbn in *; [ contradiction | ].
-    inversion_clear N as [| ? ? Hx N']. destruct Hq as [-> | Hq]; [ | now apply IH ].
-    intros H. apply Hx, in_or_app. now right.
-  - apply IH.
-    + clear - N. induction q; cbn in N; [ exact N | inversion_clear N; auto ].
-    + apply in_app_iff in H. tauto.
+  - rewrite Z; [ apply app_nil_r | now apply (NoDup_app_disjoint q) ].
+  - apply IH; [ now apply NoDup_app_inv in N | apply in_app_iff in H; tauto ].
 Qed.
 
 Lemma covers_all i vs ks : met_by i vs = ks -> Permutation (concat ks) (seq 0 nk) -> covers i vs.
