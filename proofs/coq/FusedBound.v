@@ -20,6 +20,22 @@ Import ListNotations.
 Definition fused_targets d dv (p : nat * nat) : list (aword * aword) :=
   list_prod (q_words d (fst p) ++ a_words dv (fst p)) (k_words d (snd p) ++ v_words dv (snd p)).
 
+Lemma fused_targets_shape d dv p :
+  NoDup (fused_targets d dv p) /\ length (fused_targets d dv p) = (d + dv) * (d + dv).
+Proof.
+  unfold fused_targets, q_words, a_words, k_words, v_words. split.
+  - apply NoDup_list_prod; apply NoDup_app;
+      try (apply words_NoDup; congruence); intros w ? ?; in_words.
+  - now rewrite prod_length, !app_length, !map_length, !seq_length.
+Qed.
+
+Lemma fused_targets_owner d dv p x y : In (x, y) (fused_targets d dv p) ->
+  query_side x = true /\ query_side y = false /\ owner (x, y) = p.
+Proof.
+  destruct p as [i j]. intros H. apply in_prod_iff in H as [Hx Hy].
+  unfold q_words, a_words, k_words, v_words in *. in_words; cbn; auto.
+Qed.
+
 Theorem fused_bound_masked softmax d dv vis M es :
   0 < dv -> NoDup vis ->
   valid M (init (attention true softmax d dv vis)) es ->
@@ -30,14 +46,8 @@ Proof.
   destruct (meeting M es V) as (L & HL & _ & G).
   apply Nat.le_trans with (length L); [ | exact HL ].
   apply (count_targets query_side owner (fused_targets d dv)); trivial.
-  - intros p. unfold fused_targets. split.
-    + unfold q_words, a_words, k_words, v_words.
-      apply NoDup_list_prod; apply NoDup_app;
-        try (apply words_NoDup; congruence); intros w ? ?; in_words.
-    + rewrite prod_length, !app_length. unfold q_words, a_words, k_words, v_words.
-      now rewrite !map_length, !seq_length.
-  - intros [i j] x y H. apply in_prod_iff in H as [Hx Hy].
-    unfold q_words, a_words, k_words, v_words in *. in_words; cbn; auto.
+  - apply fused_targets_shape.
+  - apply fused_targets_owner.
   - intros [i j] x y Hp H. apply in_prod_iff in H as [Hx Hy]. cbn in Hx, Hy.
     assert (K : forall c, c < dv -> (is_input x = true \/ x = Wa i c) -> met L x y).
     { intros c Hc Ix. apply (G (Wa i c) (Absorb i j)); trivial.
