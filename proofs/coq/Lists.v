@@ -53,6 +53,23 @@ Proof.
   apply in_prod_iff in Hz as [? _]. auto.
 Qed.
 
+Section Remove.
+Context {A : Type} (dec : forall x y : A, {x = y} + {x <> y}).
+
+Lemma remove_NoDup x l : NoDup l -> NoDup (remove dec x l).
+Proof.
+  induction 1 as [| y l Hy _ IH]; cbn; [ constructor | ].
+  destruct (dec x y); [ exact IH | constructor; [ | exact IH ] ].
+  intros H. apply in_remove in H as [H _]. auto.
+Qed.
+
+Lemma remove_length x l : NoDup l -> length l <= S (length (remove dec x l)).
+Proof.
+  induction 1 as [| y l Hy _ IH]; cbn; [ lia | ].
+  destruct (dec x y) as [-> | N]; [ rewrite notin_remove by exact Hy; lia | cbn; lia ].
+Qed.
+End Remove.
+
 Lemma flat_map_length {A B} (f : A -> list B) n l :
   (forall a, In a l -> length (f a) = n) -> length (flat_map f l) = length l * n.
 Proof.
