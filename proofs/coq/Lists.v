@@ -53,6 +53,10 @@ Proof.
   apply in_prod_iff in Hz as [? _]. auto.
 Qed.
 
+Lemma filter_split {A} (f : A -> bool) l :
+  length l = length (filter (fun a => negb (f a)) l) + length (filter f l).
+Proof. induction l as [| a l IH]; cbn; [ reflexivity | destruct (f a); cbn; lia ]. Qed.
+
 Section Remove.
 Context {A : Type} (dec : forall x y : A, {x = y} + {x <> y}).
 
