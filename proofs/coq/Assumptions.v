@@ -1,8 +1,9 @@
 (* What the main theorems rest on, group by group.  "Closed under the global
    context" means: on nothing.  Those about real numbers use the axioms on which the
    standard library builds them. *)
-From iosim Require Import Tiles Traffic TrafficBounds OnlineSoftmax TiledForward.
-From iosim Require Import Machine AttentionModel FusedBound FusedWitness UnfusedBound GeneralBound.
+From iosim Require Import Traffic TrafficBounds CausalTraffic OnlineSoftmax TiledForward.
+From iosim Require Import FusedBound FusedAttained UnfusedBound UnfusedLargeMemory.
+From iosim Require Import GeneralBound GeneralLargeMemory BackwardBound BackwardWitness.
 
 Goal True. idtac "(a) online softmax is a commutative monoid, folded by any tree:". Abort.
 Definition theorem_a :=
@@ -17,16 +18,17 @@ Print Assumptions theorem_b.
 
 Goal True. idtac "(c) the traffic of flash1 and flash2, closed forms and sandwiches:". Abort.
 Definition theorem_c :=
-  (@flash1_traffic, @flash2_traffic, @flash1_fits, @flash2_fits, @flash1_printed_tight,
-   @flash1_printed_sandwich, @flash1_best_tight, @flash1_best_sandwich, @flash1_best_fits,
-   @flash2_printed_tight, @flash2_printed_sandwich, @flash2_best_tight,
-   @flash2_best_sandwich, @flash2_best_fits, @flash1_printed_fits, @flash1_printed_too_large).
+  (@flash1_reads_writes, @flash1_traffic, @flash2_reads_writes, @flash2_traffic,
+   @flash1_fits, @flash2_fits, @flash1_printed_tight, @flash1_printed_sandwich,
+   @flash1_best_tight, @flash1_best_sandwich, @flash1_best_fits, @flash2_printed_tight,
+   @flash2_printed_sandwich, @flash2_best_tight, @flash2_best_sandwich, @flash2_best_fits,
+   @flash1_printed_fits, @flash1_printed_too_large).
 Print Assumptions theorem_c.
 
 Goal True. idtac "(d) the fused lower bound and the executions that attain it:". Abort.
 Definition theorem_d :=
-  (@fused_bound_masked, @fused_bound, @fused_bound_constant_4, @fused_attained,
-   @flash2_attained).
+  (@fused_bound_masked, @fused_bound, @fused_bound_constant_4, @fused_bound_causal,
+   @fused_attained, @flash2_attained).
 Print Assumptions theorem_d.
 
 Goal True. idtac "(e) the general lower bound:". Abort.
@@ -34,7 +36,22 @@ Definition theorem_e :=
   (@general_bound, @general_bound_constant_1).
 Print Assumptions theorem_e.
 
-Goal True. idtac "the unfused lower bound:". Abort.
+Goal True. idtac "causal traffic, and the execution that moves it:". Abort.
+Definition causal :=
+  (@visited_blocks, @first_blocks, @flash2_causal_traffic, @flash2_causal_exact,
+   @flash1_causal_traffic, @flash1_causal_exact, @flash2_causal_best_tight,
+   @flash2_causal_best_sandwich, @flash2_causal_best_fits, @flash2_causal_attained).
+Print Assumptions causal.
+
+Goal True. idtac "lower bounds without fusion:". Abort.
 Definition unfused :=
-  (@unfused_bound_masked, @unfused_bound_constant_2).
+  (@unfused_bound_masked, @unfused_bound_constant_2, @unfused_window_bound,
+   @unfused_bound_large_memory, @general_window_bound, @general_bound_large_memory).
 Print Assumptions unfused.
+
+Goal True. idtac "the fused backward pass:". Abort.
+Definition backward_pass :=
+  (@backward_bound_recomputing, @backward_bound_constant_10, @backward_bound,
+   @backward_bound_constant_12, @backward_bound_news, @backward_bound_constant_14,
+   @backward_attained).
+Print Assumptions backward_pass.
