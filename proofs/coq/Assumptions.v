@@ -2,7 +2,7 @@
    context" means: on nothing.  Those about real numbers use the axioms on which the
    standard library builds them. *)
 From iosim Require Import Traffic TrafficBounds CausalTraffic OnlineSoftmax TiledForward.
-From iosim Require Import FusedBound FusedAttained UnfusedBound UnfusedLargeMemory.
+From iosim Require Import FusedBound FusedAttained UnfusedBound UnfusedWitness UnfusedLargeMemory.
 From iosim Require Import GeneralBound GeneralLargeMemory BackwardBound BackwardWitness.
 
 Goal True. idtac "(a) online softmax is a commutative monoid, folded by any tree:". Abort.
@@ -13,7 +13,8 @@ Print Assumptions theorem_a.
 
 Goal True. idtac "(b) the tiled forward pass is standard attention:". Abort.
 Definition theorem_b :=
-  (@fa1_forward, @fa2_forward, @forward_kv_outer, @forward_q_outer).
+  (@fa1_forward, @fa2_forward, @skip_masked, @fa1_blocks, @fa2_blocks, @flash1_forward,
+   @flash2_forward).
 Print Assumptions theorem_b.
 
 Goal True. idtac "(c) the traffic of flash1 and flash2, closed forms and sandwiches:". Abort.
@@ -45,7 +46,8 @@ Print Assumptions causal.
 
 Goal True. idtac "lower bounds without fusion:". Abort.
 Definition unfused :=
-  (@unfused_bound_masked, @unfused_bound_constant_2, @unfused_window_bound,
+  (@unfused_bound_masked, @unfused_bound_constant_2, @unfused_attained, @unfused_below_fused,
+   @unfused_window_bound,
    @unfused_bound_large_memory, @general_window_bound, @general_bound_large_memory).
 Print Assumptions unfused.
 

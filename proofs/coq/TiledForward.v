@@ -9,9 +9,10 @@
    fully masked blocks left out or not), then for that row
      O = softmax attention, 0 if it sees no key;
      exp LSE = the sum of exponentials (LSE = m + log l).
-   forward_kv_outer and forward_q_outer are the two loop nests with tiles of br and bc
-   rows, ragged last tiles included, for any mask; with skip, fully masked blocks are
-   left out, as causal and block-sparse kernels do.
+   fa1_blocks and fa2_blocks say it for either loop nest and any blocks; flash1_forward
+   and flash2_forward for the printed nests with tiles of br and bc rows, ragged last
+   tiles included.  The mask is any; with skip, fully masked blocks are left out, as
+   causal and block-sparse kernels do.
 
    Source: Dao et al. 2022 (arXiv 2205.14135), Algorithm 1 and Theorem 1; Dao 2023
    (arXiv 2307.08691), Algorithm 1. *)
@@ -347,16 +348,16 @@ Proof.
   - now transitivity (filter (sees i) b).
 Qed.
 
-Theorem kv_outer_covers qs ks i :
-  NoDup (concat qs) -> In i (concat qs) -> Permutation (concat ks) (seq 0 nk) ->
-  covers i (kv_outer qs ks).
-Proof. intros N H P. apply covers_all with ks; [ now apply kv_outer_met | exact P ]. Qed.
+(* Either loop nest visits every pair of blocks. *)
+Definition nest (queries_outer : bool) (qs ks : list (list nat)) : list visit :=
+  if queries_outer then q_outer qs ks else kv_outer qs ks.
 
-Theorem q_outer_covers qs ks i :
+Lemma nest_covers queries_outer qs ks i :
   NoDup (concat qs) -> In i (concat qs) -> Permutation (concat ks) (seq 0 nk) ->
-  covers i (q_outer qs ks).
+  covers i (nest queries_outer qs ks).
 Proof.
-  intros N H P. apply covers_all with ks; [ now apply q_outer_met | exact P ].
+  intros N H P. apply covers_all with ks; [ | exact P ].
+  destruct queries_outer; [ now apply q_outer_met | now apply kv_outer_met ].
 Qed.
 
 (* Fully masked blocks may be left out (causal and block-sparse attention). *)
@@ -381,30 +382,41 @@ Proof.
   rewrite Hn by (now left). apply IH. intros. apply Hn. now right.
 Qed.
 
-(* FlashAttention as printed, tiles of br query rows and bc key rows, every block
-   visited or only those that are not fully masked. *)
+(* Any blocks of query rows and of key rows, in any order, either loop nest, every
+   block visited or only those that are not fully masked. *)
 Definition kept_visits (skip : bool) (vs : list visit) : list visit :=
   if skip then filter any_visible vs else vs.
 
-Theorem forward_kv_outer skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
-  let st := pass fa1_update (kept_visits skip (kv_outer (tiles nq br) (tiles nk bc))) in
-  (forall c, fa1_output (st i) c = attention i c) /\ correct_lse i (lse (st i)).
+Lemma kept_covers skip i vs : covers i vs -> covers i (kept_visits skip vs).
+Proof. destruct skip; [ apply skip_masked | trivial ]. Qed.
+
+Theorem fa1_blocks queries_outer skip qs ks i :
+  NoDup (concat qs) -> In i (concat qs) -> Permutation (concat ks) (seq 0 nk) ->
+  let s := pass fa1_update (kept_visits skip (nest queries_outer qs ks)) i in
+  (forall c, fa1_output s c = attention i c) /\ correct_lse i (lse s).
+Proof. intros N H P. apply fa1_forward, kept_covers. now apply nest_covers. Qed.
+
+Theorem fa2_blocks queries_outer skip qs ks i :
+  NoDup (concat qs) -> In i (concat qs) -> Permutation (concat ks) (seq 0 nk) ->
+  let s := pass fa2_update (kept_visits skip (nest queries_outer qs ks)) i in
+  (forall c, fa2_output s c = attention i c) /\ correct_lse i (lse s).
+Proof. intros N H P. apply fa2_forward, kept_covers. now apply nest_covers. Qed.
+
+(* As printed: FlashAttention-1 with K/V outside, FlashAttention-2 with Q outside,
+   tiles of br query rows and bc key rows. *)
+Corollary flash1_forward skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
+  let s := pass fa1_update (kept_visits skip (nest false (tiles nq br) (tiles nk bc))) i in
+  (forall c, fa1_output s c = attention i c) /\ correct_lse i (lse s).
 Proof.
-  intros Hr Hc Hi. apply fa1_forward. unfold kept_visits.
-  assert (C : covers i (kv_outer (tiles nq br) (tiles nk bc))).
-  { apply kv_outer_covers; rewrite ?concat_tiles by assumption;
-      [ apply seq_NoDup | apply in_seq; lia | reflexivity ]. }
-  destruct skip; [ now apply skip_masked | exact C ].
+  intros Hr Hc Hi. apply fa1_blocks; rewrite ?concat_tiles by assumption;
+    [ apply seq_NoDup | apply in_seq; lia | reflexivity ].
 Qed.
 
-Theorem forward_q_outer skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
-  let st := pass fa2_update (kept_visits skip (q_outer (tiles nq br) (tiles nk bc))) in
-  (forall c, fa2_output (st i) c = attention i c) /\ correct_lse i (lse (st i)).
+Corollary flash2_forward skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
+  let s := pass fa2_update (kept_visits skip (nest true (tiles nq br) (tiles nk bc))) i in
+  (forall c, fa2_output s c = attention i c) /\ correct_lse i (lse s).
 Proof.
-  intros Hr Hc Hi. apply fa2_forward. unfold kept_visits.
-  assert (C : covers i (q_outer (tiles nq br) (tiles nk bc))).
-  { apply q_outer_covers; rewrite ?concat_tiles by assumption;
-      [ apply seq_NoDup | apply in_seq; lia | reflexivity ]. }
-  destruct skip; [ now apply skip_masked | exact C ].
+  intros Hr Hc Hi. apply fa2_blocks; rewrite ?concat_tiles by assumption;
+    [ apply seq_NoDup | apply in_seq; lia | reflexivity ].
 Qed.
 End Attention.

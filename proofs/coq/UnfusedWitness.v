@@ -496,3 +496,20 @@ Proof.
   destruct (two_passes_correct d dv nq nk br M Hb H1 H2) as (V & C & F).
   split; [ exact V | split; [ exact C | split; [ exact F | now apply two_passes_traffic ] ] ].
 Qed.
+
+(* An instance: with d = 64 and 1024 words, at any length from 51 on, an unfused
+   execution moves less than any fused one can (fused_bound_constant_4). *)
+Corollary unfused_below_fused N : 51 <= N ->
+  exists es : list (event (attention false true 64 64 (all_pairs N N))),
+    valid 1024 (init _) es /\
+    complete false true 64 64 (all_pairs N N) (run (init _) es) /\
+    (1024 - 1) * traffic es < 4 * N * N * 64 * 64.
+Proof.
+  intros HN.
+  destruct (unfused_attained 64 64 N N 14 1024) as (es & V & C & _ & T); [ lia | lia | lia | ].
+  exists es. split; [ exact V | split; [ exact C | ] ]. rewrite T.
+  pose proof (cdiv_upper N 14 ltac:(lia)) as U. set (t := cdiv N 14) in *. clearbody t. clear T.
+  assert (U' : t * 14 * N <= (N + 13) * N) by (apply Nat.mul_le_mono_r; lia).
+  assert (51 * N <= N * N) by (apply Nat.mul_le_mono_r; exact HN).
+  lia.
+Qed.
