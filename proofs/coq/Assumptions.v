@@ -1,7 +1,7 @@
 (* What the main theorems rest on, group by group.  "Closed under the global
    context" means: on nothing.  Those about real numbers use the axioms on which the
    standard library builds them. *)
-From iosim Require Import Traffic TrafficBounds CausalTraffic OnlineSoftmax TiledForward.
+From iosim Require Import Traffic TrafficBounds CausalTraffic BackwardTraffic OnlineSoftmax TiledForward.
 From iosim Require Import FusedBound FusedAttained UnfusedBound UnfusedWitness UnfusedLargeMemory.
 From iosim Require Import GeneralBound GeneralLargeMemory BackwardBound BackwardWitness.
 
@@ -51,9 +51,10 @@ Definition unfused :=
    @unfused_bound_large_memory, @general_window_bound, @general_bound_large_memory).
 Print Assumptions unfused.
 
-Goal True. idtac "the fused backward pass:". Abort.
+Goal True. idtac "the backward pass, its traffic and lower bounds:". Abort.
 Definition backward_pass :=
-  (@backward_bound_recomputing, @backward_bound_constant_10, @backward_bound,
+  (@flash1_backward_reads, @flash1_backward_writes, @flash1_backward_traffic,
+   @flash1_backward_never_fits, @backward_bound_recomputing, @backward_bound_constant_10, @backward_bound,
    @backward_bound_constant_12, @backward_bound_news, @backward_bound_constant_14,
    @backward_attained).
 Print Assumptions backward_pass.
