@@ -181,21 +181,20 @@ Proof.
 Qed.
 End Meeting.
 
-(* Distinct targets: if every p of a duplicate-free list asks for n pairs (x, y)
-   of its own, x on the left side and y on the right, and all have met, then L is
-   long. *)
-Lemma count_targets {A P : Type} (left_side : A -> bool) (owner : A * A -> P)
-    (targets : P -> list (A * A)) (n : nat) (vis : list P) (L : list (A * A)) :
+(* Distinct targets: if every p of a duplicate-free list asks for pairs (x, y) of its
+   own, x on the left side and y on the right, and all have met, then L is as long as
+   all these together. *)
+Lemma count_all {A P : Type} (left_side : A -> bool) (owner : A * A -> P)
+    (targets : P -> list (A * A)) (vis : list P) (L : list (A * A)) :
   NoDup vis ->
-  (forall p, NoDup (targets p) /\ length (targets p) = n) ->
+  (forall p, NoDup (targets p)) ->
   (forall p x y, In (x, y) (targets p) ->
      left_side x = true /\ left_side y = false /\ owner (x, y) = p) ->
   (forall p x y, In p vis -> In (x, y) (targets p) -> met L x y) ->
-  length vis * n <= length L.
+  length (flat_map targets vis) <= length L.
 Proof.
   intros Hv Ht Ho Hm.
   set (turn := fun xy : A * A => if left_side (fst xy) then xy else (snd xy, fst xy)).
-  rewrite <- (flat_map_length targets n vis) by (intros; apply Ht).
   rewrite <- (map_length turn L).
   apply NoDup_incl_length.
   - apply (NoDup_flat_map owner); [ exact Hv | intros; apply Ht | ].
@@ -205,4 +204,18 @@ Proof.
     apply in_map_iff. destruct (Hm _ _ _ Hp Hz) as [H | H].
     + exists (x, y). unfold turn. cbn. now rewrite Hx.
     + exists (y, x). unfold turn. cbn. now rewrite Hy.
+Qed.
+
+(* The same with n pairs each. *)
+Lemma count_targets {A P : Type} (left_side : A -> bool) (owner : A * A -> P)
+    (targets : P -> list (A * A)) (n : nat) (vis : list P) (L : list (A * A)) :
+  NoDup vis ->
+  (forall p, NoDup (targets p) /\ length (targets p) = n) ->
+  (forall p x y, In (x, y) (targets p) ->
+     left_side x = true /\ left_side y = false /\ owner (x, y) = p) ->
+  (forall p x y, In p vis -> In (x, y) (targets p) -> met L x y) ->
+  length vis * n <= length L.
+Proof.
+  intros Hv Ht Ho Hm. rewrite <- (flat_map_length targets n vis) by (intros; apply Ht).
+  apply (count_all left_side owner); trivial. intros; apply Ht.
 Qed.

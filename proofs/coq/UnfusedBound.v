@@ -20,6 +20,23 @@ Definition unfused_targets d dv (p : nat * nat) : list (aword * aword) :=
   list_prod (q_words d (fst p)) (k_words d (snd p)) ++
   list_prod (a_words dv (fst p)) (v_words dv (snd p)).
 
+Lemma unfused_targets_shape d dv p :
+  NoDup (unfused_targets d dv p) /\ length (unfused_targets d dv p) = d * d + dv * dv.
+Proof.
+  unfold unfused_targets, q_words, a_words, k_words, v_words. split.
+  - apply NoDup_app; try (apply NoDup_list_prod; apply words_NoDup; congruence).
+    intros [x y] H H'. apply in_prod_iff in H as [? _]. apply in_prod_iff in H' as [? _].
+    in_words.
+  - now rewrite app_length, !prod_length, !map_length, !seq_length.
+Qed.
+
+Lemma unfused_targets_owner d dv p x y : In (x, y) (unfused_targets d dv p) ->
+  query_side x = true /\ query_side y = false /\ owner (x, y) = p.
+Proof.
+  destruct p as [i j]. unfold unfused_targets, q_words, a_words, k_words, v_words. intros H.
+  apply in_app_iff in H as [H | H]; apply in_prod_iff in H as [Hx Hy]; in_words; cbn; auto.
+Qed.
+
 Theorem unfused_bound_masked d dv vis M es :
   0 < dv -> NoDup vis ->
   valid M (init (attention false true d dv vis)) es ->
@@ -30,14 +47,8 @@ Proof.
   destruct (meeting M es V) as (L & HL & GI & G).
   apply Nat.le_trans with (length L); [ | exact HL ].
   apply (count_targets query_side owner (unfused_targets d dv)); trivial.
-  - intros p. unfold unfused_targets, q_words, a_words, k_words, v_words. split.
-    + apply NoDup_app; try (apply NoDup_list_prod; apply words_NoDup; congruence).
-      intros [x y] H H'. apply in_prod_iff in H as [? _]. apply in_prod_iff in H' as [? _].
-      in_words.
-    + now rewrite app_length, !prod_length, !map_length, !seq_length.
-  - intros [i j] x y H. unfold unfused_targets, q_words, a_words, k_words, v_words in H.
-    apply in_app_iff in H as [H | H]; apply in_prod_iff in H as [Hx Hy];
-      in_words; cbn; auto.
+  - apply unfused_targets_shape.
+  - apply unfused_targets_owner.
   - intros [i j] x y Hp H. apply in_app_iff in H as [H | H]; apply in_prod_iff in H as [Hx Hy];
       cbn in Hx, Hy.
     + (* q_i and k_j met when the score was formed *)
