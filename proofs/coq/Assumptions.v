@@ -3,7 +3,7 @@
    standard library builds them. *)
 From iosim Require Import Traffic TrafficBounds CausalTraffic BackwardTraffic OnlineSoftmax TiledForward.
 From iosim Require Import FusedBound FusedAttained UnfusedBound UnfusedWitness UnfusedLargeMemory.
-From iosim Require Import GeneralBound GeneralLargeMemory BackwardBound BackwardWitness.
+From iosim Require Import Optimality GeneralBound GeneralLargeMemory BackwardBound BackwardWitness.
 
 Goal True. idtac "== (a) online softmax is a commutative monoid, folded by any tree:". Abort.
 Definition theorem_a :=
@@ -29,7 +29,7 @@ Print Assumptions theorem_c.
 Goal True. idtac "== (d) the fused lower bound and the executions that attain it:". Abort.
 Definition theorem_d :=
   (@fused_bound_masked, @fused_bound, @fused_bound_constant_4, @fused_bound_causal,
-   @fused_attained, @flash2_attained).
+   @fused_attained, @flash2_attained, @flash2_optimal_fused).
 Print Assumptions theorem_d.
 
 Goal True. idtac "== (e) the general lower bound:". Abort.
@@ -48,7 +48,7 @@ Goal True. idtac "== lower bounds without fusion:". Abort.
 Definition unfused :=
   (@unfused_bound_masked, @unfused_bound_constant_2, @unfused_attained, @unfused_below_fused,
    @unfused_window_bound, @unfused_bound_large_memory, @general_window_bound,
-   @general_bound_large_memory).
+   @general_bound_large_memory, @flash2_optimal_unfused).
 Print Assumptions unfused.
 
 Goal True. idtac "== the backward pass, its traffic and lower bounds:". Abort.
