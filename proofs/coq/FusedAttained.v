@@ -110,3 +110,25 @@ Proof.
     + cbn. lia.
     + intros i _. unfold visited. rewrite cdiv_one. unfold keys_seen. lia.
 Qed.
+
+(* The model on a small instance: two queries, two keys, d = dv = 1, M = 4.  Ten words
+   are enough (exhaustive search, not done here, finds no fewer): the second row
+   begins with the key at which the first one ended. *)
+Example two_by_two :
+  exists es : list (event (attention true false 1 1 (all_pairs 2 2))),
+    valid 4 (init _) es /\ complete true false 1 1 (all_pairs 2 2) (run (init _) es) /\
+    traffic es = 10.
+Proof.
+  set (X := attention true false 1 1 (all_pairs 2 2)).
+  set (key := fun j => [@Load X (Wk j 0); @Load X (Wv j 0)]).
+  set (drop := fun j => [@Drop X (Wk j 0); @Drop X (Wv j 0)]).
+  set (row := fun i => [@Load X (Wq i 0); @New X (Wa i 0)]).
+  set (finish := fun i => [@Store X (Wa i 0); @Drop X (Wq i 0); @Drop X (Wa i 0)]).
+  exists (row 0 ++ key 0 ++ [@Do X (Absorb 0 0)] ++ drop 0 ++ key 1 ++ [@Do X (Absorb 0 1)] ++ finish 0
+       ++ row 1 ++ [@Do X (Absorb 1 1)] ++ drop 1 ++ key 0 ++ [@Do X (Absorb 1 0)] ++ finish 1).
+  split; [ | split ].
+  - cbn. unfold incl. cbn. intuition (try lia; try discriminate; subst; auto 10).
+  - intros i j c Hp Hc. assert (c = 0) as -> by lia. cbn in Hp.
+    intuition (match goal with E : (_, _) = (_, _) |- _ => injection E as <- <- end; cbn; auto).
+  - reflexivity.
+Qed.
