@@ -1,9 +1,11 @@
 (* What the main theorems rest on, group by group.  "Closed under the global
    context" means: on nothing.  Those about real numbers use the axioms on which the
    standard library builds them. *)
-From iosim Require Import Traffic TrafficBounds CausalTraffic BackwardTraffic OnlineSoftmax TiledForward.
-From iosim Require Import FusedBound FusedAttained UnfusedBound UnfusedWitness UnfusedLargeMemory.
-From iosim Require Import Optimality GeneralBound SmallMemory GeneralLargeMemory BackwardBound BackwardWitness.
+From iosim Require Import Traffic TrafficBounds CausalTraffic BackwardTraffic.
+From iosim Require Import OnlineSoftmax TiledForward FusedBound FusedAttained.
+From iosim Require Import UnfusedBound UnfusedWitness UnfusedLargeMemory Optimality.
+From iosim Require Import GeneralBound SmallMemory GeneralLargeMemory.
+From iosim Require Import BackwardBound BackwardWitness.
 
 Goal True. idtac "== (a) online softmax is a commutative monoid, folded by any tree:". Abort.
 Definition theorem_a :=

@@ -221,7 +221,8 @@ Proof.
   - exists k, r, seen, fresh, stored, formed, now, old. auto.
   - assert (r = M) as -> by (pose proof (proj1 (p_count _ _ _ _ _ _ _ _ _ _ _ P)); lia).
     exists (S k), 0, (fast s), [], [], [], [], (now ++ old).
-    split; [ exact M_positive | split; [ now apply (phase_restart s es k spent seen fresh stored formed) | reflexivity ] ].
+    split; [ exact M_positive | split; [ | reflexivity ] ].
+    now apply (phase_restart s es k spent seen fresh stored formed).
 Qed.
 
 Lemma phase_step s e es k r spent seen fresh stored formed now old :
@@ -395,7 +396,8 @@ Proof.
       * split; lia.
       * auto.
       * auto.
-      * intros y Hy. destruct (content (step s (@Do X (Mac i j x))) y) as [| t l] eqn:E; [ reflexivity | ].
+      * intros y Hy.
+        destruct (content (step s (@Do X (Mac i j x))) y) as [| t l] eqn:E; [ reflexivity | ].
         destruct (Ec y t) as [Ht | [_ ->]]; [ rewrite E; now left | | contradiction ].
         rewrite (Em y Hy) in Ht. contradiction.
       * intros i' j' c Hc. destruct (Ec _ _ Hc) as [Hc' | [E E']]; [ auto | ].
