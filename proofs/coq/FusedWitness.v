@@ -3,8 +3,8 @@
    FlashAttention-2 with one key at a time, for any visible pairs vis: the rows rs of a
    query block are loaded, their accumulators made; for each key in keys rs the key is
    loaded, absorbed by the rows that see it, and dropped; then the rows are finished and
-   stored.  With softmax = true (scores and statistics are words) a word for the score is made and dropped at each pair,
-   and m_i, l_i stay with the accumulators.
+   stored.  With softmax = true (scores and statistics are words) a word for the score
+   is made and dropped at each pair, and m_i, l_i stay with the accumulators.
 
      witness_correct   it is valid, complete and normalised, if keys rs holds every
                        key that a row of rs sees and the words fit;
