@@ -34,7 +34,7 @@ Print Assumptions theorem_d.
 
 Goal True. idtac "== (e) the general lower bound:". Abort.
 Definition theorem_e :=
-  (@general_bound, @general_bound_constant_1).
+  (@general_bound_masked, @general_bound, @general_bound_constant_1).
 Print Assumptions theorem_e.
 
 Goal True. idtac "== causal traffic, and the execution that moves it:". Abort.

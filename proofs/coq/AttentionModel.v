@@ -118,7 +118,8 @@ Definition owner (xy : aword * aword) : nat * nat := (row_of (fst xy), row_of (s
 
 Lemma in_words (f : nat -> aword) n w : In w (map f (seq 0 n)) <-> exists c, c < n /\ f c = w.
 Proof.
-  rewrite in_map_iff. split; intros (c & H1 & H2); exists c; [ rewrite in_seq in H2 | rewrite in_seq ]; split; trivial; lia.
+  rewrite in_map_iff. split; intros (c & H1 & H2); exists c;
+    [ rewrite in_seq in H2 | rewrite in_seq ]; split; trivial; lia.
 Qed.
 
 Lemma words_NoDup (f : nat -> aword) n : (forall x y, f x = f y -> x = y) -> NoDup (map f (seq 0 n)).

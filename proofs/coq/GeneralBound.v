@@ -255,7 +255,8 @@ Proof.
     + destruct C as [H1 [H2 H3] H4 [H5 H6] H7 H8 [H9 H10] H11].
       exists k, r, seen, cur, old. destruct s as [f c m]; cbn in *.
       split; [ split; cbn; auto | split; [ glia | split; [ apply incl_refl | discriminate ] ] ].
-      * intros w Hw. unfold absorb. destruct (in_dec (word_dec X) w (outs (m := X) (Mac i j x))) as [Hw' | _]; [ | auto ].
+      * intros w Hw. unfold absorb.
+        destruct (in_dec (word_dec X) w (outs (m := X) (Mac i j x))) as [Hw' | _]; [ | auto ].
         cbn in Hw'. destruct Hw' as [<- | []]. destruct Hw. apply Hn. cbn. auto.
       * intros i' j' x'. unfold absorb. 
         destruct (in_dec (word_dec X) (Wp i' j') (outs (m := X) (Mac i j x))) as [Hw | _];
@@ -301,12 +302,13 @@ Proof.
 Qed.
 End Bound.
 
-Theorem general_bound d M nq nk (es : list (event (scores d))) :
-  valid M (init (scores d)) es ->
-  (forall i j, i < nq -> j < nk -> In (@Do (scores d) (Form i j)) es) ->
-  nq * nk * (d * d) <= (loads es + M) * Nat.max M (2 * (d * d)).
+(* For any duplicate-free list of visible pairs. *)
+Theorem general_bound_masked d M vis (es : list (event (scores d))) :
+  NoDup vis -> valid M (init (scores d)) es ->
+  (forall i j, In (i, j) vis -> In (@Do (scores d) (Form i j)) es) ->
+  length vis * (d * d) <= (loads es + M) * Nat.max M (2 * (d * d)).
 Proof.
-  intros V H. change (Nat.max M (2 * (d * d))) with (worst d M).
+  intros Hv V H. change (Nat.max M (2 * (d * d))) with (worst d M).
   destruct (counted_run d M es (init _) 0 0 [] [] []) as (k & r & seen & cur & old & C & L & _ & F);
     trivial.
   - split; cbn; try contradiction; try lia; auto using NoDup_nil.
@@ -315,15 +317,24 @@ Proof.
     + split; [ constructor | contradiction ].
   - destruct C as [H1 [H2 H3] _ _ _ _ [H9 H10] H11].
     pose proof (phase_bound d M seen cur H2 ltac:(lia) H9 H10) as P.
-    assert (N : nq * nk <= length cur + length old).
-    { rewrite <- (seq_length nq 0), <- (seq_length nk 0), <- prod_length, <- app_length.
-      apply NoDup_incl_length; [ apply NoDup_list_prod; apply seq_NoDup | ].
-      intros [i j] Hp. apply in_prod_iff in Hp as [Hi Hj]. apply in_seq in Hi, Hj.
-      apply F, H; lia. }
+    assert (N : length vis <= length cur + length old).
+    { rewrite <- app_length. apply NoDup_incl_length; [ exact Hv | ].
+      intros [i j] Hp. now apply F, H. }
     apply (Nat.mul_le_mono_l _ _ (d * d)) in N.
     assert ((k * M + M) * worst d M <= (loads es + M) * worst d M)
       by (apply Nat.mul_le_mono_r; lia).
     lia.
+Qed.
+
+Theorem general_bound d M nq nk (es : list (event (scores d))) :
+  valid M (init (scores d)) es ->
+  (forall i j, i < nq -> j < nk -> In (@Do (scores d) (Form i j)) es) ->
+  nq * nk * (d * d) <= (loads es + M) * Nat.max M (2 * (d * d)).
+Proof.
+  intros V H. rewrite <- (seq_length nq 0), <- (seq_length nk 0), <- prod_length.
+  apply general_bound_masked; trivial.
+  - apply NoDup_list_prod; apply seq_NoDup.
+  - intros i j Hp. apply in_prod_iff in Hp as [Hi Hj]. apply in_seq in Hi, Hj. apply H; lia.
 Qed.
 
 (* For M >= 2 d^2 the leading constant is 1. *)

@@ -193,7 +193,8 @@ Proof.
       apply NoDup_incl_length.
       * apply NoDup_map; [ intros [] []; cbn; congruence | now apply NoDup_filter ].
       * intros w Hw. apply in_map_iff in Hw as (p & <- & Hp). apply filter_In in Hp as [_ Hp].
-        unfold lost in Hp. destruct (in_dec pword_dec (Pp (fst p) (snd p)) far); [ assumption | discriminate ].
+        unfold lost in Hp.
+        destruct (in_dec pword_dec (Pp (fst p) (snd p)) far); [ assumption | discriminate ].
 Qed.
 
 (* dv = d, no mask. *)

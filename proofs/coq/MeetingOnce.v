@@ -118,7 +118,8 @@ Proof.
     assert (Od' : forall x t, In t (upd c w (c w ++ m w) x) \/ In t (m x) -> In t done).
     { intros x t. unfold upd. destruct (word_dec X w x) as [<- | ]; [ rewrite in_app_iff | ];
         intros H; [ apply (Od w t) | apply (Od x t) ]; tauto. }
-    assert (Pr : forall t x, present {| fast := enter w f; content := upd c w (c w ++ m w); saved := m |} t x ->
+    assert (Pr : forall t x,
+      present {| fast := enter w f; content := upd c w (c w ++ m w); saved := m |} t x ->
                  present {| fast := f; content := c; saved := m |} t x).
     { intros t x. unfold present. cbn. unfold upd.
       destruct (word_dec X w x) as [<- | ]; [ rewrite in_app_iff | ]; tauto. }
@@ -231,7 +232,8 @@ Proof.
     + intros x Hx. unfold upd. destruct (word_dec X w x) as [E | E]; [ reflexivity | ].
       apply Oe. intros Hf. apply Hx, in_in_remove; auto.
     + intros t x y Ht Hx Hy Hxy Hc Px Py.
-      assert (Pr : forall z, present {| fast := remove (word_dec X) w f; content := upd c w []; saved := m |} t z ->
+      assert (Pr : forall z,
+        present {| fast := remove (word_dec X) w f; content := upd c w []; saved := m |} t z ->
         present {| fast := f; content := c; saved := m |} t z).
       { intros z. unfold upd, present. cbn. destruct (word_dec X w z); cbn; tauto. }
       apply (Op t x y); auto.
@@ -290,7 +292,8 @@ Lemma meeting_paid M es : valid M (init X) es -> NoDup (tasks es) ->
       (input x = true \/ In t (saved (run (init X) es) x)) ->
       (input y = true \/ In t (saved (run (init X) es) y)) -> met L x y.
 Proof.
-  intros V N. destruct (once_run M es [] (init X) [] (fun _ => [])) as (done & L & pend & C & I & _ & B); auto.
+  intros V N. destruct (once_run M es [] (init X) [] (fun _ => []))
+    as (done & L & pend & C & I & _ & B); auto.
   - split; cbn; auto; try contradiction; try (intros; lia).
   - exists L. split; [ exact B | ].
     intros t x y Ht Hx Hy Hxy Hc Px Py.

@@ -102,7 +102,8 @@ Qed.
 Lemma max_score_ge ks m k s :
   max_score ks = Some m -> In k ks -> fst k = Some s -> s <= m.
 Proof.
-  revert m. induction ks as [| k0 ks IH]; cbn; intros m Hm Hk Hs; [ contradiction | destruct Hk as [-> | Hk] ].
+  revert m. induction ks as [| k0 ks IH]; cbn; intros m Hm Hk Hs;
+    [ contradiction | destruct Hk as [-> | Hk] ].
   - rewrite Hs in Hm. destruct (max_score ks); injection Hm as <-; [ apply Rmax_l | lra ].
   - destruct (max_score ks) as [m1 |] eqn:E.
     + specialize (IH m1 eq_refl Hk Hs).
