@@ -21,7 +21,7 @@ Term = Callable[[Environment], Any]
 # Names (Nat.min is one), numbers, operators; anything else is a token that no rule accepts.
 _TOKEN = re.compile(r"[A-Za-z_][\w']*(?:\.[A-Za-z_][\w']*)*|\d+|<->|->|=>|:=|<=|/\\|\\/|\S")
 _THEOREM = re.compile(
-    r"^(?:Theorem|Corollary|Lemma)\s+([\w']+)(.*?)\.(?=\s)", re.MULTILINE | re.DOTALL
+    r"^(?:Theorem|Corollary|Lemma|Example)\s+([\w']+)(.*?)\.(?=\s)", re.MULTILINE | re.DOTALL
 )
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda a, b: a <= b,
@@ -82,7 +82,7 @@ class Statement:
 
 
 def statements(file: str) -> dict[str, Statement]:
-    """Return the theorems, corollaries and lemmas of a file of proofs/coq by name.
+    """Return the theorems, lemmas and examples of a file of proofs/coq by name.
 
     Raises IosimError for a file that is not there.
 
@@ -227,9 +227,7 @@ class _Parser:
 
         def chain(known: Environment) -> bool:
             values = [term(known) for term in terms]
-            return all(
-                test(a, b) for test, a, b in zip(tests, values, values[1:], strict=False)
-            )
+            return all(test(a, b) for test, a, b in zip(tests, values, values[1:], strict=False))
 
         return chain
 
@@ -272,8 +270,8 @@ class _Parser:
             names.append(self.next())
         self.next()
         body = self.conjunction()
-        return lambda known: lambda *values: body(
-            {**known, **dict(zip(names, values, strict=True))}
+        return lambda known: (
+            lambda *values: body({**known, **dict(zip(names, values, strict=True))})
         )
 
 
