@@ -59,7 +59,7 @@ class Statement:
 
     def applies(self, environment: Environment) -> bool:
         """Return whether numbers lie in the range of the theorem."""
-        known = self._define(environment)
+        known = self.define(environment)
         return all(evaluate(premise, known) for premise in self.ranges)
 
     def holds(self, environment: Environment) -> bool:
@@ -69,10 +69,11 @@ class Statement:
         """
         if not self.numbers:
             raise IosimError(f"{self.name} claims nothing about numbers")
-        known = self._define(environment)
+        known = self.define(environment)
         return all(evaluate(claim, known) for claim in self.numbers)
 
-    def _define(self, environment: Environment) -> Environment:
+    def define(self, environment: Environment) -> Environment:
+        """Return the environment with the definitions that the premises make."""
         known = dict(environment)
         for premise in self.premises:
             if premise.startswith("let "):
@@ -123,7 +124,8 @@ def split(text: str, *separators: str, most: int | None = None) -> list[str]:
     >>> split("a (b, c), d", ",")
     ['a (b, c)', 'd']
     """
-    depth, start, parts = 0, 0, []
+    depth, start = 0, 0
+    parts: list[str] = []
     for token in _TOKEN.finditer(text):
         depth += (token[0] in "([{") - (token[0] in ")]}")
         if token[0] in separators and not depth and (most is None or len(parts) < most):
@@ -190,7 +192,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = [*_TOKEN.findall(text), ""]
+        self.tokens: list[str] = [*_TOKEN.findall(text), ""]
         self.at = 0
 
     @property

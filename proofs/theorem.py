@@ -9,7 +9,6 @@ FA1 = "Dao et al. 2022, arXiv 2205.14135"
 FA2 = "Dao 2023, arXiv 2307.08691"
 DERIVED = "derived in this project"
 
-
 MASKED = "any set of visible pairs, so any mask, batch and (grouped) heads"
 EXPLICIT = "a valid execution on an explicit memory of M words, any order, recomputation allowed"
 
