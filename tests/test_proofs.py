@@ -27,7 +27,6 @@ from iosim.verify.capacity import held_words
 from iosim.verify.registry import checks
 from iosim.verify.sandwich import LAWS, Law
 
-FILES = sorted(FOLDER.glob("*.v"))
 ids = [each.id for each in THEOREMS]
 
 
@@ -107,6 +106,12 @@ EXECUTION = {**MEANING, "traffic": itself, "loads": itself, "news": itself, "len
 EXECUTION["Machine.traffic"] = itself
 
 small = st.integers(1, 40)
+
+
+def least_memory(statement: Statement, known: dict[str, Any]) -> int:
+    """Return the least M that the premises of the form `words <= M` allow."""
+    compared = [sides(premise) for premise in statement.ranges]
+    return max(evaluate(left, known) for left, *right in compared if right == ["M"])
 
 
 # The records.
@@ -310,10 +315,7 @@ def test_tiles_fit_from_where_the_theorem_says(name: str, n: int, d: int, br: in
 
 @given(d=st.integers(1, 64), n=st.integers(1, 500), more=st.integers(0, 5000))
 def test_printed_tiles_fit_in_the_range_of_the_theorem(d: int, n: int, more: int) -> None:
-    record = theorem("flash1_printed_fits")
-    least = next(
-        m for m in range(8 * d * d, 10**6) if record.coq.applies({"d": d, "M": m, **MEANING})
-    )
+    least = least_memory(named("flash1_printed_fits"), {"d": d})
     shape = AttentionShape(n, n, d)
     tiles = PROVED["flash1_printed_sandwich"].rule(family("flash1"), shape, least + more)
     assert check(family("flash1").build(shape, **tiles)).peak_words <= least + more
@@ -338,10 +340,7 @@ def test_no_execution_goes_below_the_bound_of_another_theorem(
     same = "dv" not in named(witness).text
     known: dict[str, Any] = {**EXECUTION, "Traffic.traffic": MEANING["traffic"]}
     known |= {"nq": nq, "nk": max(nk, nq), "d": d, "dv": d if same else dv, "br": br, "bc": bc}
-    least = 0
-    for premise in named(witness).ranges:
-        left, right = sides(premise)
-        least = max(least, evaluate(left, known)) if right == "M" else least
+    least = least_memory(named(witness), known)
     (claim,) = named(witness).numbers
     words = evaluate(sides(claim)[1], known)
     pairs = nq * known["nk"]
