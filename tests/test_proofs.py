@@ -171,7 +171,7 @@ def test_every_bound_is_proved_or_says_that_it_is_cited() -> None:
             cited = re.findall(r"proofs/coq/(\w+\.v), (\w+)", source)
             assert cited
             for file, of in cited:
-                assert of in statements(file)
+                assert (theorem(of).file, theorem(of).name) == (file, of)
                 assert name in theorem(of).bounds
 
 
@@ -234,8 +234,9 @@ def test_a_law_has_the_range_and_the_constants_of_its_theorem(
 ) -> None:
     a, b = law.least
     statement = named(law.source)
-    known = {**MEANING, "N": n, "d": d, "M": m}
-    assert statement.applies(known) == (a * d + b <= m <= n * d)
+    known = {**MEANING, "N": n, "d": d}
+    for edge in (m, a * d + b - 1, a * d + b, n * d, n * d + 1):
+        assert statement.applies(known | {"M": edge}) == (a * d + b <= edge <= n * d)
     m = max(m, 1)
     unit = n * n * d * d
     edges = [
