@@ -1,16 +1,17 @@
 (* Attention on the explicit memory of Machine.v, one head, word by word.
 
    Words: the d words of every q_i and k_j, the dv words of every v_j and of every
-   accumulator a_i (which becomes the output row), and, when softmax is true, the
-   score s_ij and the statistics m_i, l_i (l_i becomes the log-sum-exp).
+   accumulator a_i (which becomes the output row), the scores s_ij and the statistics
+   m_i, l_i (l_i becomes the log-sum-exp).
    Tasks: Score i j forms s_ij from q_i and k_j; Absorb i j adds key j to row i;
    Finish i divides by l_i and turns l_i into the log-sum-exp.
 
      fused = true     q_i, k_j, v_j and a_i are all in fast memory at Absorb i j;
      fused = false    q_i meets k_j at one moment, a_i meets v_j at another;
-     softmax = true   s_ij, m_i and l_i are words like the others, and Absorb i j
-                      needs the score;
-     softmax = false  scores and statistics are taken to be free. *)
+     scores = true      s_ij is a word like the others, and Absorb i j needs the score;
+                        otherwise scores are taken to be free;
+     statistics = true  m_i and l_i are words like the others, and Absorb i j needs
+                        them; otherwise statistics are taken to be free. *)
 From Coq Require Import Arith Lia List.
 From iosim Require Import Lists Machine.
 Import ListNotations.
@@ -28,15 +29,15 @@ Definition is_input (w : aword) : bool :=
   match w with Wq _ _ | Wk _ _ | Wv _ _ => true | _ => false end.
 
 Section Attention.
-Variables (fused softmax : bool) (d dv : nat).
+Variables (fused scores statistics : bool) (d dv : nat).
 Variable vis : list (nat * nat).                   (* the visible pairs (i, j) *)
 
 Definition q_words i := map (Wq i) (seq 0 d).
 Definition k_words j := map (Wk j) (seq 0 d).
 Definition v_words j := map (Wv j) (seq 0 dv).
 Definition a_words i := map (Wa i) (seq 0 dv).
-Definition s_words i j := if softmax then [Ws i j] else [].
-Definition stats i := if softmax then [Wm i; Wl i] else [].
+Definition s_words i j := if scores then [Ws i j] else [].
+Definition stats i := if statistics then [Wm i; Wl i] else [].
 
 Definition attention : model := {|
   word := aword;
@@ -44,7 +45,7 @@ Definition attention : model := {|
   word_dec := aword_dec;
   input := is_input;
   needs t := match t with
-    | Score i j => if softmax then q_words i ++ k_words j ++ s_words i j else []
+    | Score i j => if scores then q_words i ++ k_words j ++ s_words i j else []
     | Absorb i j => (if fused then q_words i ++ k_words j else [])
                     ++ v_words j ++ a_words i ++ s_words i j ++ stats i
     | Finish i => a_words i ++ stats i
@@ -55,7 +56,7 @@ Definition attention : model := {|
     end;
   ready t c := match t with
     | Score _ _ => True
-    | Absorb i j => softmax = true -> In (Score i j) (c (Ws i j))
+    | Absorb i j => scores = true -> In (Score i j) (c (Ws i j))
     | Finish i => forall j w, In (i, j) vis -> In w (a_words i ++ stats i) ->
                   In (Absorb i j) (c w)
     end
@@ -69,7 +70,7 @@ Definition complete (s : state attention) : Prop :=
 Definition finished (nq : nat) (s : state attention) : Prop :=
   forall i, i < nq ->
     (forall c, c < dv -> In (Finish i) (saved s (Wa i c))) /\
-    (softmax = true -> In (Finish i) (saved s (Wl i))).
+    (statistics = true -> In (Finish i) (saved s (Wl i))).
 End Attention.
 
 Definition all_pairs nq nk := list_prod (seq 0 nq) (seq 0 nk).

@@ -36,10 +36,10 @@ Proof.
   unfold q_words, a_words, k_words, v_words in *. in_words; cbn; auto.
 Qed.
 
-Theorem fused_bound_masked softmax d dv vis M es :
+Theorem fused_bound_masked scores statistics d dv vis M es :
   0 < dv -> NoDup vis ->
-  valid M (init (attention true softmax d dv vis)) es ->
-  complete true softmax d dv vis (run (init _) es) ->
+  valid M (init (attention true scores statistics d dv vis)) es ->
+  complete true scores statistics d dv vis (run (init _) es) ->
   length vis * ((d + dv) * (d + dv)) <= (M - 1) * traffic es.
 Proof.
   intros Hdv Hvis V C.
@@ -61,36 +61,36 @@ Proof.
     + eapply K; eauto.
 Qed.
 
-Theorem fused_bound softmax d dv nq nk M es :
+Theorem fused_bound scores statistics d dv nq nk M es :
   0 < dv ->
-  valid M (init (attention true softmax d dv (all_pairs nq nk))) es ->
-  complete true softmax d dv (all_pairs nq nk) (run (init _) es) ->
+  valid M (init (attention true scores statistics d dv (all_pairs nq nk))) es ->
+  complete true scores statistics d dv (all_pairs nq nk) (run (init _) es) ->
   (nq * (d + dv)) * (nk * (d + dv)) <= (M - 1) * traffic es.
 Proof.
   intros Hdv V C.
-  pose proof (fused_bound_masked softmax d dv _ M es Hdv (all_pairs_NoDup nq nk) V C) as H.
+  pose proof (fused_bound_masked scores statistics d dv _ M es Hdv (all_pairs_NoDup nq nk) V C) as H.
   rewrite all_pairs_length in H. nia.
 Qed.
 
-Corollary fused_bound_constant_4 softmax d nq nk M es :
+Corollary fused_bound_constant_4 scores statistics d nq nk M es :
   0 < d ->
-  valid M (init (attention true softmax d d (all_pairs nq nk))) es ->
-  complete true softmax d d (all_pairs nq nk) (run (init _) es) ->
+  valid M (init (attention true scores statistics d d (all_pairs nq nk))) es ->
+  complete true scores statistics d d (all_pairs nq nk) (run (init _) es) ->
   4 * nq * nk * d * d <= (M - 1) * traffic es.
 Proof.
-  intros Hd V C. pose proof (fused_bound softmax d d nq nk M es Hd V C) as H.
+  intros Hd V C. pose proof (fused_bound scores statistics d d nq nk M es Hd V C) as H.
   replace (d + d) with (2 * d) in H by lia. lia.
 Qed.
 
 (* Causal, nq = nk = N: 2 N (N + 1) d^2 <= (M - 1) traffic. *)
-Corollary fused_bound_causal softmax d N M es :
+Corollary fused_bound_causal scores statistics d N M es :
   0 < d ->
-  valid M (init (attention true softmax d d (causal_pairs N N))) es ->
-  complete true softmax d d (causal_pairs N N) (run (init _) es) ->
+  valid M (init (attention true scores statistics d d (causal_pairs N N))) es ->
+  complete true scores statistics d d (causal_pairs N N) (run (init _) es) ->
   2 * N * (N + 1) * d * d <= (M - 1) * traffic es.
 Proof.
   intros Hd V C.
-  pose proof (fused_bound_masked softmax d d _ M es Hd (causal_pairs_NoDup N N) V C) as H.
+  pose proof (fused_bound_masked scores statistics d d _ M es Hd (causal_pairs_NoDup N N) V C) as H.
   pose proof (causal_pairs_length N) as E. set (l := length _) in *. clearbody l.
   assert (2 * l * (2 * d * d) = N * (N + 1) * (2 * d * d)) by now rewrite E. lia.
 Qed.

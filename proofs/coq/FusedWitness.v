@@ -3,8 +3,8 @@
    FlashAttention-2 with one key at a time, for any visible pairs vis: the rows rs of a
    query block are loaded, their accumulators made; for each key in keys rs the key is
    loaded, absorbed by the rows that see it, and dropped; then the rows are finished and
-   stored.  With softmax = true a word for the score is made and dropped at each pair,
-   and m_i, l_i stay with the accumulators.
+   stored.  With softmax = true (scores and statistics are words) a word for the score
+   is made and dropped at each pair, and m_i, l_i stay with the accumulators.
 
      witness_correct   it is valid, complete and normalised, if keys rs holds every
                        key that a row of rs sees and the words fit;
@@ -19,7 +19,7 @@ Section Witness.
 Variables (softmax : bool) (d dv nq br : nat).
 Variable vis : list (nat * nat).
 Variable keys : list nat -> list nat.      (* the keys that a query block visits *)
-Notation X := (attention true softmax d dv vis).
+Notation X := (attention true softmax softmax d dv vis).
 Definition extra := if softmax then 1 else 0.
 
 Definition accs i : list (word X) := a_words dv i ++ stats softmax i.
@@ -232,7 +232,7 @@ Proof.
     (softmax = true -> In (Score i j)
       (content (run s1 (if softmax then [@Do X (Score i j)] else [])) (Ws i j)))).
   { destruct softmax eqn:E.
-    - destruct (phase_do (X := attention true true d dv vis)
+    - destruct (phase_do (X := attention true true true d dv vis)
         kept M (Score i j) s1 (S ++ F)) as (H1 & H2); trivial.
       + apply P1.
       + intros w Hw. change (In w (q_words d i ++ k_words d j ++ S)) in Hw.
@@ -241,7 +241,7 @@ Proof.
       + exact I.
       + split; [ exact H1 | ]. intros _. apply H2. cbn. now left.
     - split; [ | discriminate ].
-      apply (phase_nil (X := attention true false d dv vis)), P1. }
+      apply (phase_nil (X := attention true false false d dv vis)), P1. }
   destruct P2 as (P2 & R2).
   set (s2 := run s1 (if softmax then [@Do X (Score i j)] else [])) in *.
   destruct (phase_do (X := X) kept M (Absorb i j) s2 (S ++ F)) as (P3 & R3); trivial.
@@ -407,8 +407,8 @@ Hypothesis vis_keys : forall b i j, b < cdiv nq br ->
 
 Theorem witness_correct :
   valid M (init X) witness /\
-  complete true softmax d dv vis (run (init X) witness) /\
-  finished true softmax d dv vis nq (run (init X) witness).
+  complete true softmax softmax d dv vis (run (init X) witness) /\
+  finished true softmax softmax d dv vis nq (run (init X) witness).
 Proof.
   destruct (blocks_valid (tiles nq br) (init X)) as (V & _ & D & _); trivial.
   - rewrite concat_tiles by exact br_positive. apply seq_NoDup.

@@ -16,25 +16,25 @@ From Coq Require Import Arith Lia List.
 From iosim Require Import Tiles Traffic TrafficBounds Machine AttentionModel.
 From iosim Require Import FusedBound UnfusedLargeMemory.
 
-Theorem flash2_optimal_fused softmax N d M
-    (es : list (event (attention true softmax d d (all_pairs N N)))) :
+Theorem flash2_optimal_fused scores statistics N d M
+    (es : list (event (attention true scores statistics d d (all_pairs N N)))) :
   0 < d -> 4 * d + 3 <= M ->
-  valid M (init _) es -> complete true softmax d d (all_pairs N N) (run (init _) es) ->
+  valid M (init _) es -> complete true scores statistics d d (all_pairs N N) (run (init _) es) ->
   flash2_best N d M * (M - (4 * d + 3))
   <= (M - 1) * Machine.traffic es + 6 * N * N * d + M * N * (4 * d + 1).
 Proof.
   intros Hd HM V C. destruct (flash2_best_tight N d M HM) as [_ U].
-  pose proof (fused_bound_constant_4 softmax d N N M es Hd V C) as B. lia.
+  pose proof (fused_bound_constant_4 scores statistics d N N M es Hd V C) as B. lia.
 Qed.
 
-Theorem flash2_optimal_unfused N d M
-    (es : list (event (attention false true d d (all_pairs N N)))) :
+Theorem flash2_optimal_unfused statistics N d M
+    (es : list (event (attention false true statistics d d (all_pairs N N)))) :
   0 < d -> 4 * d + 3 <= M ->
-  valid M (init _) es -> complete false true d d (all_pairs N N) (run (init _) es) ->
+  valid M (init _) es -> complete false true statistics d d (all_pairs N N) (run (init _) es) ->
   flash2_best N d M * (M - (4 * d + 3))
   <= (M + 2 * d * d - 1) * Machine.traffic es + 2 * d * d * M
      + 6 * N * N * d + M * N * (4 * d + 1).
 Proof.
   intros Hd HM V C. destruct (flash2_best_tight N d M HM) as [_ U].
-  pose proof (unfused_bound_large_memory d N N M es Hd ltac:(lia) V C) as B. lia.
+  pose proof (unfused_bound_large_memory statistics d N N M es Hd ltac:(lia) V C) as B. lia.
 Qed.

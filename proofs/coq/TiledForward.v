@@ -103,7 +103,7 @@ Proof.
 Qed.
 
 Section Attention.
-Variables (nq nk d : nat) (Q K V : nat -> vec) (scale : R) (sees : nat -> nat -> bool).
+Variables (nk d : nat) (Q K V : nat -> vec) (scale : R) (sees : nat -> nat -> bool).
 
 Fixpoint dot (n : nat) (x y : vec) : R :=
   match n with 0%nat => 0 | S n => dot n x y + x n * y n end.
@@ -404,7 +404,7 @@ Proof. intros N H P. apply fa2_forward, kept_covers. now apply nest_covers. Qed.
 
 (* As printed: FlashAttention-1 with K/V outside, FlashAttention-2 with Q outside,
    tiles of br query rows and bc key rows. *)
-Corollary flash1_forward skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
+Corollary flash1_forward nq skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
   let s := pass fa1_update (kept_visits skip (nest false (tiles nq br) (tiles nk bc))) i in
   (forall c, fa1_output s c = attention i c) /\ correct_lse i (lse s).
 Proof.
@@ -412,7 +412,7 @@ Proof.
     [ apply seq_NoDup | apply in_seq; lia | reflexivity ].
 Qed.
 
-Corollary flash2_forward skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
+Corollary flash2_forward nq skip br bc i : (0 < br)%nat -> (0 < bc)%nat -> (i < nq)%nat ->
   let s := pass fa2_update (kept_visits skip (nest true (tiles nq br) (tiles nk bc))) i in
   (forall c, fa2_output s c = attention i c) /\ correct_lse i (lse s).
 Proof.

@@ -10,7 +10,8 @@
    resident at each meeting: an algorithm that splits rows, as square tiling does,
    is outside of this bound.
 
-   Hypotheses: 0 < dv, and the execution is valid and complete.  No range on M.
+   Hypotheses: 0 < dv, and the execution is valid and complete; scores are words, and
+   statistics may be free or words like the others.  No range on M.
    Source: derived here. *)
 From Coq Require Import Arith Lia List.
 From iosim Require Import Lists Machine Meeting AttentionModel FusedBound.
@@ -37,10 +38,10 @@ Proof.
   apply in_app_iff in H as [H | H]; apply in_prod_iff in H as [Hx Hy]; in_words; cbn; auto.
 Qed.
 
-Theorem unfused_bound_masked d dv vis M es :
+Theorem unfused_bound_masked statistics d dv vis M es :
   0 < dv -> NoDup vis ->
-  valid M (init (attention false true d dv vis)) es ->
-  complete false true d dv vis (run (init _) es) ->
+  valid M (init (attention false true statistics d dv vis)) es ->
+  complete false true statistics d dv vis (run (init _) es) ->
   length vis * (d * d + dv * dv) <= (M - 1) * traffic es.
 Proof.
   intros Hdv Hvis V C.
@@ -52,7 +53,7 @@ Proof.
   - intros [i j] x y Hp H. apply in_app_iff in H as [H | H]; apply in_prod_iff in H as [Hx Hy];
       cbn in Hx, Hy.
     + (* q_i and k_j met when the score was formed *)
-      assert (HS : In (@Do (attention false true d dv vis) (Score i j)) es).
+      assert (HS : In (@Do (attention false true statistics d dv vis) (Score i j)) es).
       { pose proof (C i j 0 Hp Hdv) as HA.
         destruct (content_done es (init _) _ _ (or_intror HA)) as [HA' | (w & [[] | []])].
         destruct (done_ready M _ es (init _) V HA') as (c & Hr & Hc).
@@ -75,13 +76,13 @@ Proof.
       * left. unfold v_words in *. in_words; reflexivity.
 Qed.
 
-Theorem unfused_bound_constant_2 d nq nk M es :
+Theorem unfused_bound_constant_2 statistics d nq nk M es :
   0 < d ->
-  valid M (init (attention false true d d (all_pairs nq nk))) es ->
-  complete false true d d (all_pairs nq nk) (run (init _) es) ->
+  valid M (init (attention false true statistics d d (all_pairs nq nk))) es ->
+  complete false true statistics d d (all_pairs nq nk) (run (init _) es) ->
   2 * nq * nk * d * d <= (M - 1) * traffic es.
 Proof.
   intros Hd V C.
-  pose proof (unfused_bound_masked d d _ M es Hd (all_pairs_NoDup nq nk) V C) as H.
+  pose proof (unfused_bound_masked statistics d d _ M es Hd (all_pairs_NoDup nq nk) V C) as H.
   rewrite all_pairs_length in H. lia.
 Qed.

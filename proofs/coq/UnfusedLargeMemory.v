@@ -28,15 +28,15 @@ Definition score_of (t : atask) : aword :=
 Definition score_task (t : atask) : list atask :=
   match t with Absorb i j => [Score i j] | _ => [] end.
 
-Theorem unfused_window_bound d dv vis M es :
+Theorem unfused_window_bound statistics d dv vis M es :
   0 < d -> 0 < dv -> 0 < M -> NoDup vis ->
-  valid M (init (attention false true d dv vis)) es ->
-  complete false true d dv vis (run (init _) es) ->
+  valid M (init (attention false true statistics d dv vis)) es ->
+  complete false true statistics d dv vis (run (init _) es) ->
   length vis * ((d + dv) * (d + dv)) <= (M + 2 * (d * dv) - 1) * traffic es + 2 * (d * dv) * M.
 Proof.
   intros Hd Hdv HM Hvis V C.
   assert (HL : 0 < 2 * (d * dv)) by nia.
-  destruct (window_meeting (X := attention false true d dv vis) M (2 * (d * dv)) (2 * (d * dv))
+  destruct (window_meeting (X := attention false true statistics d dv vis) M (2 * (d * dv)) (2 * (d * dv))
     is_score score_of score_task HL (le_n _)) with (es := es) as (ar & rl & far & paid & P & T & G);
     trivial.
   - intros [] E; cbn in *; congruence.
@@ -55,7 +55,7 @@ Proof.
         [ now apply (fused_targets_owner d dv) | now apply (unfused_targets_owner d dv) ].
     + intros [i j] x y Hp Hxy.
       assert (K : forall c, c < dv ->
-        met_apart (X := attention false true d dv vis) score_task paid (Absorb i j) (Wa i c)).
+        met_apart (X := attention false true statistics d dv vis) score_task paid (Absorb i j) (Wa i c)).
       { intros c Hc. destruct (G (Wa i c) (Absorb i j) eq_refl (C i j c Hp Hc)) as [[_ H] | H];
           [ exact H | now apply met_by_task_apart ]. }
       unfold lost in Hxy. cbn [fst snd] in Hxy.
@@ -99,14 +99,14 @@ Proof.
 Qed.
 
 (* dv = d, no mask: the constant is 4 / (1 + 2 d^2 / M). *)
-Corollary unfused_bound_large_memory d nq nk M es :
+Corollary unfused_bound_large_memory statistics d nq nk M es :
   0 < d -> 0 < M ->
-  valid M (init (attention false true d d (all_pairs nq nk))) es ->
-  complete false true d d (all_pairs nq nk) (run (init _) es) ->
+  valid M (init (attention false true statistics d d (all_pairs nq nk))) es ->
+  complete false true statistics d d (all_pairs nq nk) (run (init _) es) ->
   4 * nq * nk * d * d <= (M + 2 * d * d - 1) * traffic es + 2 * d * d * M.
 Proof.
   intros Hd HM V C.
-  pose proof (unfused_window_bound d d _ M es Hd Hd HM (all_pairs_NoDup nq nk) V C) as H.
+  pose proof (unfused_window_bound statistics d d _ M es Hd Hd HM (all_pairs_NoDup nq nk) V C) as H.
   rewrite all_pairs_length in H. rewrite <- (Nat.mul_assoc 2 d d).
   set (e := d * d) in *. replace ((d + d) * (d + d)) with (4 * e) in H by (unfold e; lia).
   replace (4 * nq * nk * d * d) with (nq * nk * (4 * e)) by (unfold e; lia). exact H.

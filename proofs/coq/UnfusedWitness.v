@@ -29,7 +29,7 @@ Qed.
 Section Witness.
 Variables d dv nq nk br : nat.
 Notation vis := (all_pairs nq nk).
-Notation X := (attention false true d dv vis).
+Notation X := (attention false true true d dv vis).
 Notation row_accs := (accs true d dv vis).
 Notation row_outs := (out_words true d dv vis).
 
@@ -465,8 +465,8 @@ Qed.
 
 Theorem two_passes_correct :
   valid M (init X) two_passes /\
-  complete false true d dv vis (run (init X) two_passes) /\
-  finished false true d dv vis nq (run (init X) two_passes).
+  complete false true true d dv vis (run (init X) two_passes) /\
+  finished false true true d dv vis nq (run (init X) two_passes).
 Proof.
   destruct first_pass as (V1 & F1 & S1).
   destruct (out_blocks_valid (tiles nq br) (run (init X) (flat_map score_block (tiles nq br))))
@@ -486,10 +486,10 @@ End Witness.
 
 Theorem unfused_attained d dv nq nk br M :
   0 < br -> br * d + d + 1 <= M -> br * (dv + 2) + dv + 1 <= M ->
-  exists es : list (event (attention false true d dv (all_pairs nq nk))),
+  exists es : list (event (attention false true true d dv (all_pairs nq nk))),
     valid M (init _) es /\
-    complete false true d dv (all_pairs nq nk) (run (init _) es) /\
-    finished false true d dv (all_pairs nq nk) nq (run (init _) es) /\
+    complete false true true d dv (all_pairs nq nk) (run (init _) es) /\
+    finished false true true d dv (all_pairs nq nk) nq (run (init _) es) /\
     traffic es = nq * (d + dv) + nq + cdiv nq br * (nk * (d + dv)) + 2 * nq * nk.
 Proof.
   intros Hb H1 H2. exists (two_passes d dv nq nk br).
@@ -500,9 +500,9 @@ Qed.
 (* An instance: with d = 64 and 1024 words, at any length from 51 on, an unfused
    execution moves less than any fused one can (fused_bound_constant_4). *)
 Corollary unfused_below_fused N : 51 <= N ->
-  exists es : list (event (attention false true 64 64 (all_pairs N N))),
+  exists es : list (event (attention false true true 64 64 (all_pairs N N))),
     valid 1024 (init _) es /\
-    complete false true 64 64 (all_pairs N N) (run (init _) es) /\
+    complete false true true 64 64 (all_pairs N N) (run (init _) es) /\
     (1024 - 1) * traffic es < 4 * N * N * 64 * 64.
 Proof.
   intros HN.
