@@ -116,6 +116,18 @@ BEYOND = (
         new=True,
     ),
     Theorem(
+        id="small-memory",
+        statement="Any order in a small memory, M <= d^2: (n_q n_k d)^2 <= 5 M (traffic + M)^2, "
+        "that is, traffic >= n_q n_k d / sqrt(5 M) - M.",
+        hypotheses=f"those of (e), no mask; {EXPLICIT}",
+        file="SmallMemory.v",
+        name="small_memory_bound",
+        also=("loomis_whitney",),
+        source="Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Theorem 3.1; constant "
+        f"{DERIVED}",
+        new=True,
+    ),
+    Theorem(
         id="general-large-memory",
         statement="Any order of events in a large memory, PV counted: (3 d^2 + d) n_q n_k <= "
         "(M + 3 d^2 - d - 1) traffic + (3 d^2 - d) M.",

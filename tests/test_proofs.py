@@ -4,9 +4,11 @@ The text of each theorem is read from its .v file and evaluated with the functio
 place of Coq's; where coqc is there, Coq also evaluates its own counting functions.
 """
 
+import doctest
 import re
 from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from hypothesis import strategies as st
 
 from iosim import bounds
 from iosim.errors import IosimError
+from iosim.proofs import page, statement, theorems
+from iosim.proofs.page import fill
 from iosim.proofs.statement import FOLDER, Statement, evaluate, sides, statements, without_comments
 from iosim.proofs.theorems import CITED, THEOREMS, Theorem, theorem
 from iosim.reading.check import check
@@ -147,7 +151,7 @@ def leading(statement: Statement) -> list[int]:
         parts = sides(claim)
         terms = [part for part in parts if not re.search(r"\btraffic\b|\bloads\b|flash", part)]
         found += [evaluate(term, known) // big**4 for term in terms]
-    return [coefficient for coefficient in found if coefficient]
+    return [coefficient for coefficient in found if 0 < coefficient < big]
 
 
 def test_what_a_record_says_it_backs_is_there() -> None:
@@ -173,6 +177,21 @@ def test_every_bound_is_proved_or_says_that_it_is_cited() -> None:
             for file, of in cited:
                 assert (theorem(of).file, theorem(of).name) == (file, of)
                 assert name in theorem(of).bounds
+
+
+def test_the_page_shows_every_theorem_as_its_file_has_it() -> None:
+    shown = fill((FOLDER.parents[1] / "docs" / "proofs.md").read_text(encoding="utf-8"))
+    for record in THEOREMS:
+        assert record.statement in shown
+        (block,) = re.findall(rf"```coq\n(\w+ {record.name}\b.*?)\n```", shown, re.DOTALL)
+        assert block in (FOLDER / record.file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", [page, statement, theorems], ids=lambda m: m.__name__)
+def test_examples_in_docstrings_run(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.failed == 0
+    assert result.attempted
 
 
 def test_an_unknown_theorem_and_an_unknown_file_are_named() -> None:
