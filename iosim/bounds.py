@@ -95,7 +95,7 @@ def compulsory(shape: AttentionShape, words: int, checked: Checked | None = None
         holds=True,
         reason="any schedule, any M",
         leading="n_q d + n_k (d + d_v) + n_q d_v",
-        source="each input read once, each output written once",
+        source="the statement of the problem: inputs start and outputs end in slow memory",
     )
 
 
@@ -118,7 +118,8 @@ def general(shape: AttentionShape, words: int, checked: Checked | None = None) -
         holds=True,
         reason="any schedule that sums d products a score" if value else "vacuous: M^2 > pairs d^2",
         leading="pairs d^2 / max(M, 2 d^2) - M",
-        source="phases of Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Lemma 3.3",
+        source="phases of Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Lemma 3.3; "
+        "proofs/coq/GeneralBound.v, general_bound_masked",
     )
 
 
@@ -141,7 +142,7 @@ def fused(shape: AttentionShape, words: int, checked: Checked | None = None) -> 
         holds=holds,
         reason="the schedule is fused" if holds else "claimed for fused schedules only",
         leading="pairs (d + d_v)^2 / (M - 1)",
-        source="derived in this project; proofs/coq/FusedBound.v",
+        source="derived in this project; proofs/coq/FusedBound.v, fused_bound_masked",
     )
 
 
@@ -162,7 +163,7 @@ def whole_rows(shape: AttentionShape, words: int, checked: Checked | None = None
         holds=holds,
         reason="rows meet whole" if holds else "claimed where rows of Q and K, O and V meet whole",
         leading="pairs (d^2 + d_v^2) / (M - 1)",
-        source="derived in this project; proofs/coq/UnfusedBound.v",
+        source="derived in this project; proofs/coq/UnfusedBound.v, unfused_bound_masked",
     )
 
 
@@ -189,7 +190,8 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
         if holds
         else "claimed for schedules that materialise S and P, without a mask",
         leading="2 (2 n_q n_k d / sqrt(M) - 2 M)",
-        source="Smith et al. 2019, arXiv 1702.02017, for each of the two products",
+        source="Smith et al. 2019, arXiv 1702.02017, for each of the two products; "
+        "cited, not proved here",
     )
 
 
