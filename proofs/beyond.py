@@ -105,13 +105,15 @@ BEYOND = (
     ),
     Theorem(
         id="unfused-large-memory",
-        statement="Without fusion in a large memory: 4 n_q n_k d^2 <= (M + 2 d^2 - 1) traffic + "
-        "2 d^2 M, so that the constant is 4 / (1 + 2 d^2 / M) but for the last term.",
+        statement="Without fusion in a large memory: (visible pairs) (d + d_v)^2 <= "
+        "(M + 2 d d_v - 1) traffic + 2 d d_v M, so that for d_v = d the constant is "
+        "4 / (1 + 2 d^2 / M) but for the last term.",
         hypotheses="those of the bound without fusion",
         file="UnfusedLargeMemory.v",
-        name="unfused_bound_large_memory",
-        also=("unfused_window_bound",),
+        name="unfused_window_bound",
+        also=("unfused_bound_large_memory",),
         constants=(4,),
+        bounds=("whole_rows_large_memory",),
         source=DERIVED,
         new=True,
     ),
@@ -129,13 +131,14 @@ BEYOND = (
     ),
     Theorem(
         id="general-large-memory",
-        statement="Any order of events in a large memory, PV counted: (3 d^2 + d) n_q n_k <= "
-        "(M + 3 d^2 - d - 1) traffic + (3 d^2 - d) M.",
+        statement="Any order of events in a large memory, PV counted: with c = d^2 + 2 d d_v - d, "
+        "(visible pairs) (c + d + d_v) <= (M + c - 1) traffic + c M, so that for d_v = d the "
+        "constant tends to 3 as M / d^2 grows.",
         hypotheses=f"scores and outputs are summed word by word, each in one word; {EXPLICIT}",
         file="GeneralLargeMemory.v",
-        name="general_bound_large_memory",
-        also=("general_window_bound",),
-        constants=(3,),
+        name="general_window_bound",
+        also=("general_bound_large_memory",),
+        bounds=("general_large_memory",),
         source=DERIVED,
         new=True,
     ),

@@ -205,7 +205,11 @@ def test_an_unknown_theorem_and_an_unknown_file_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["fused_bound_masked", "unfused_bound_masked", "general_bound_masked"]
+    "name",
+    [
+        *("fused_bound_masked", "unfused_bound_masked", "general_bound_masked"),
+        *("unfused_window_bound", "general_window_bound"),
+    ],
 )
 @given(shape=strategies.shapes(rows=60, width=9), m=st.integers(2, 3000))
 def test_a_bound_is_the_least_traffic_that_its_theorem_leaves(
@@ -239,6 +243,8 @@ def test_special_cases_follow_from_the_bounds(n: int, d: int, m: int, words: int
     assert agrees("fused_bound_causal", "fused", masked)
     assert agrees("unfused_bound_constant_2", "whole_rows", shape)
     assert agrees("general_bound", "general", shape)
+    assert agrees("unfused_bound_large_memory", "whole_rows_large_memory", shape)
+    assert agrees("general_bound_large_memory", "general_large_memory", shape)
     if named("general_bound_constant_1").applies(known):
         assert agrees("general_bound_constant_1", "general", shape)
 
