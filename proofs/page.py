@@ -2,9 +2,10 @@
 
 import re
 
+from iosim.proofs.beyond import BEYOND
 from iosim.proofs.statement import FOLDER
 from iosim.proofs.theorem import Theorem
-from iosim.proofs.theorems import A_TO_E, BEYOND
+from iosim.proofs.theorems import A_TO_E
 
 MARKERS = {"<!-- theorems a to e -->": A_TO_E, "<!-- theorems beyond -->": BEYOND}
 
