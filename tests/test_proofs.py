@@ -1,7 +1,7 @@
 """The bridge between the Coq proofs and the code: names, constants, ranges and counts agree.
 
 The text of each theorem is read from its .v file and evaluated with the functions of iosim in the
-place of Coq's; where coqc is there, Coq also evaluates its own counting functions.
+place of Coq's. What needs coqc is in test_coq.py.
 """
 
 import re
