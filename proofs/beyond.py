@@ -138,6 +138,7 @@ BEYOND = (
         file="GeneralLargeMemory.v",
         name="general_window_bound",
         also=("general_bound_large_memory",),
+        constants=(3,),
         bounds=("general_large_memory",),
         source=DERIVED,
         new=True,

@@ -1,14 +1,12 @@
 """The bridge between the Coq proofs and the code: names, constants, ranges and counts agree.
 
 The text of each theorem is read from its .v file and evaluated with the functions of iosim in the
-place of Coq's; where coqc is there, Coq also evaluates its own counting functions.
+place of Coq's. What needs coqc is in test_coq.py.
 """
 
-import doctest
 import re
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 
 from iosim import bounds
 from iosim.errors import IosimError
-from iosim.proofs import page, statement, theorems
 from iosim.proofs.page import fill
 from iosim.proofs.statement import FOLDER, Statement, evaluate, sides, statements, without_comments
 from iosim.proofs.theorems import CITED, THEOREMS, Theorem, theorem
@@ -185,13 +182,6 @@ def test_the_page_shows_every_theorem_as_its_file_has_it() -> None:
         assert record.statement in shown
         (block,) = re.findall(rf"```coq\n(\w+ {record.name}\b.*?)\n```", shown, re.DOTALL)
         assert block in (FOLDER / record.file).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("module", [page, statement, theorems], ids=lambda m: m.__name__)
-def test_examples_in_docstrings_run(module: ModuleType) -> None:
-    result = doctest.testmod(module)
-    assert result.failed == 0
-    assert result.attempted
 
 
 def test_an_unknown_theorem_and_an_unknown_file_are_named() -> None:
