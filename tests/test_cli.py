@@ -146,6 +146,20 @@ def spawn(tmp_path: Path, body: str) -> subprocess.Popen[str]:
     )
 
 
+BOUND = "bound --seq-len 8 --head-dim 8 --sram 99w"
+
+
+def into(where: str, arguments: str) -> tuple[int, str]:
+    """Run iosim with its standard output sent somewhere by a shell."""
+    result = subprocess.run(
+        ["sh", "-c", f'"$0" -m iosim {arguments} {where}', sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return result.returncode, result.stderr
+
+
 @pytest.mark.parametrize(
     "body", ["print('few')", "[print(i) for i in range(10**6)]", "click.echo('few')"]
 )
@@ -264,3 +278,25 @@ def test_fast_memory_comes_from_sram_or_device() -> None:
         options.resolve_sram_words(sizes, a100, "float32")
     with pytest.raises(IosimError, match=r"^--sram 3B holds no word of float32"):
         options.resolve_sram_words([MemorySize(3, "bytes")], None, "float32")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", ["--help", "--version", "bound --help", BOUND])
+def test_an_output_without_room_is_wrong_use(arguments: str) -> None:
+    code, err = into("> /dev/full", arguments)
+    assert code == 2
+    assert err == (
+        "Error: standard output cannot be written (No space left on device); "
+        "send it where there is room\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", BOUND])
+def test_a_closed_output_is_wrong_use(arguments: str) -> None:
+    code, err = into(">&-", arguments)
+    assert code == 2
+    assert err == "Error: standard output is closed; open it, if only as > /dev/null\n"
+
+
+def test_wrong_use_before_the_command_is_one_sentence_too() -> None:
+    assert run("--nosuch") == (2, "", "Error: No such option '--nosuch'.\n")
