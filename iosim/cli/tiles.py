@@ -50,6 +50,8 @@ def tiles(form: str, output: Path | None, **given: Any) -> None:
                 raise IosimError(f"--schedule {family.name} has no tile sizes; name one that has")
             rules = (given["tiles"],) if given["tiles"] else RULES
             for sizes in given_tiles(given):
+                if set(family.tiles) <= set(sizes):  # nothing is left for a rule to choose
+                    rules = RULES[-1:]
                 records += [
                     simulate(
                         family, case.shape, sram_words=case.sram_words, rule=rule, given=sizes

@@ -4,7 +4,6 @@ Nothing here knows matplotlib, and nothing here is stored: every number comes fr
 is built, counted and checked when it is asked for. All traffic is in words, over batch and heads.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -305,19 +304,26 @@ def _regimes(xs: Sequence[int], case: Callable[[int], Case]) -> tuple[Regime, ..
     found = []
     first, last = xs[0], xs[-1]
     while first <= last:
-        after = first + _change(range(first, last + 1), at)
+        after = _change(first, last, at)
         found.append(Regime(first, after - 1, at(first)))
         first = after
     return tuple(found)
 
 
-def _change(inside: range, name: Callable[[int], str]) -> int:
-    """Return how far from its start `inside` keeps its name.
+def _change(first: int, last: int, name: Callable[[int], object]) -> int:
+    """Return the first position after `first` with another name, or the one after `last`.
 
-    Each regime is one stretch, as M / d^2 and M / (N d) change one way along a sweep.
+    Each regime is one stretch, as M / d^2 and M / (N d) change one way along a sweep. By hand, as
+    `bisect` does not take more than 2^63 positions.
     """
-    start = name(inside[0])
-    return bisect_left(inside, True, key=lambda x: name(x) != start)
+    start, same, other = name(first), first, last + 1
+    while other - same > 1:
+        middle = (same + other) // 2
+        if name(middle) == start:
+            same = middle
+        else:
+            other = middle
+    return other
 
 
 @dataclass(frozen=True)
@@ -354,7 +360,6 @@ def crossover(sweep: Sweep, first: str, second: str) -> Crossover | None:
     change = next((i for i in range(1, len(order)) if order[i] != order[i - 1]), None)
     if change is None:
         return None
-    inside = range(common[change - 1], common[change] + 1)
-    x = inside[bisect_left(inside, True, key=lambda x: first_is_less(x) == order[change])]
+    x = _change(common[change - 1], common[change], first_is_less)
     fewer, more = (first, second) if order[change] else (second, first)
     return Crossover(x, count_choice(best[fewer].choice, sweep.case(x)).words, fewer, more)
