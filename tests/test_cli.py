@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from iosim import __version__, cli
 from iosim.cli import options
 from iosim.errors import IosimError
-from iosim.machine import machine
+from iosim.machine import machine, machine_names
 from iosim.model_config import ModelHeads
+from iosim.schedule import families
 from iosim.units import MemorySize
 
 
@@ -80,6 +81,12 @@ def test_help_of_iosim_lists_every_command() -> None:
         for name, command in cli.COMMANDS.items():
             assert f"  {name} " in result.stdout
             assert f" {command.help}\n" in result.stdout
+
+
+def test_the_help_names_every_schedule_and_every_device() -> None:
+    shown = " ".join(CliRunner().invoke(cli.main, ["simulate", "--help"]).stdout.split())
+    for name in (*families(), *machine_names()):
+        assert name in shown
 
 
 def test_version() -> None:

@@ -143,6 +143,8 @@ def main(ctx: click.Context) -> None:
 
     Lengths and counts are plain numbers or 8k (8192); memories are 25600w (words), 100KiB or
     192KB (bytes). Exit code 0: fine; 1: a verification failed; 2: wrong use; 130: interrupted.
+
+    Try iosim simulate --seq-len 8k --head-dim 64 --sram 100KiB, and iosim COMMAND --help.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
