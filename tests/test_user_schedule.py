@@ -1,6 +1,7 @@
 """A schedule of one's own in a file outside the package, and what may be wrong with such a file."""
 
 import ast
+import re
 from pathlib import Path
 
 import naive
@@ -18,6 +19,7 @@ from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
 from iosim.schedule import families, family
+from iosim.schedule.operations import ANY, OPERATIONS
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 
@@ -235,3 +237,12 @@ def test_what_a_file_prints_is_no_data(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_name_too_long_for_a_file_is_not_there() -> None:
     with pytest.raises(IosimError, match="does not exist or is not a file"):
         family(f"{'a' * 300}.py:mine")
+
+
+def test_the_page_lists_every_operation_with_its_operands() -> None:
+    page = (trees.EXAMPLES.parent / "own-schedule.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", page, re.MULTILINE))
+    assert listed == {
+        name: "anything" if known.takes == ANY else known.takes
+        for name, known in OPERATIONS.items()
+    }
