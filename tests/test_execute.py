@@ -342,6 +342,16 @@ def test_words_that_nothing_has_written_cannot_be_loaded() -> None:
     assert (run_odd(LOWER_TRIANGLE, For(*half), *CLEAR_AND_STORE).O == 0).all()
 
 
+def test_what_nothing_has_set_is_nan() -> None:
+    """Check refuses such a tree; run all the same, it shows."""
+    done = run_odd(
+        *load("load", P.Q, P.K, P.V), *new(P.S, P.O),
+        Compute("scores", (P.S,), (P.Q, P.K)), Compute("accumulate", (P.O,), (P.S, P.V, P.O)),
+        *store("write O", P.O), *free(P.Q, P.K, P.V, P.S, P.O),
+    )  # fmt: skip
+    assert np.isnan(done.O).all()
+
+
 def test_an_output_of_which_words_were_never_written_is_refused() -> None:
     with pytest.raises(ScheduleError, match="output 'O' has words that nothing has written"):
         run_odd(PART_OF_O)

@@ -10,7 +10,7 @@ from iosim.errors import CapacityError, IosimError
 from iosim.reading.check import check
 from iosim.reading.count import total_words
 from iosim.schedule import Family, Schedule, families, family
-from iosim.shape import AttentionShape
+from iosim.shape import Alignment, AttentionShape
 from iosim.tiles import RULES, choose_tiles, full_tile_peak
 
 TILED = ("flash1", "flash2", "standard_tiled")
@@ -36,6 +36,34 @@ def test_best_is_the_least_of_all_that_fit(name: str, shape: AttentionShape, mor
     assert chosen.rule == "best"
 
 
+def standard_tiled_peak(shape: AttentionShape, br: int, bc: int) -> int:
+    """A tile of S or O with a column and a row beside it, or two pieces of a row and its m, l."""
+    br, keys, columns = min(br, shape.n_q), min(bc, shape.n_k), min(bc, shape.value_dim)
+    return max(br * keys + br + keys, 2 * keys + 2, br * columns + br + columns)
+
+
+def standard_tiled_words(shape: AttentionShape, br: int, bc: int) -> int:
+    n_q, n_k, d, d_v = shape.n_q, shape.n_k, shape.head_dim, shape.value_dim
+    t_r, t_c, t_v = -(-n_q // br), -(-n_k // bc), -(-d_v // min(bc, d_v))
+    return t_c * n_q * d + t_r * n_k * (d + d_v) + (4 + t_v) * n_q * n_k + n_q * d_v
+
+
+@settings(max_examples=50)
+@given(strategies.shapes(rows=40, width=40, heads=False, causal=False), st.integers(0, 1500))
+def test_best_of_tiled_standard_attention_is_the_least_of_all(
+    shape: AttentionShape, more: int
+) -> None:
+    """Here traffic falls with either size, so that the search has to weigh them."""
+    words = 4 + more
+    chosen = choose_tiles(family("standard_tiled"), shape, words).sizes
+    assert total_words(built("standard_tiled", shape, chosen)) == min(
+        standard_tiled_words(shape, br, bc)
+        for br in range(1, shape.n_q + 1)
+        for bc in range(1, max(shape.n_k, shape.value_dim) + 1)
+        if standard_tiled_peak(shape, br, bc) <= words
+    )
+
+
 @settings(max_examples=60)
 @given(tiled, strategies.shapes(rows=6, heads=False), st.integers(0, 80))
 def test_largest_is_the_largest_square_that_fits(
@@ -52,6 +80,7 @@ def test_largest_is_the_largest_square_that_fits(
         assert chosen.sizes == {"br": expected, "bc": expected}
 
 
+@settings(max_examples=50)
 @given(
     tiled,
     strategies.shapes(rows=3000, width=128),
@@ -69,6 +98,27 @@ def test_chosen_tiles_are_legal(name: str, shape: AttentionShape, more: int, rul
         )
 
 
+@given(
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(1, 4),
+    st.integers(0, 500),
+    st.sampled_from(["bottom-right", "top-left"]),
+)
+def test_under_a_mask_the_largest_tile_and_its_even_cut_are_both_tried(
+    n_q: int, n_k: int, d: int, more: int, align: Alignment
+) -> None:
+    shape = AttentionShape(n_q, n_k, d, causal=True, align=align)
+    words = 4 * d + 3 + more
+    # (B_r + 1) 2d + B_r + 2 B_r words with B_c = 1.
+    rows = min((words - 2 * d) // (2 * d + 3), n_q)
+    even = -(-n_q // -(-n_q // rows))
+    best = total_words(built("flash2", shape, choose_tiles(family("flash2"), shape, words).sizes))
+    for br in (rows, even):
+        assert best <= total_words(built("flash2", shape, {"br": br, "bc": 1}))
+
+
+@settings(max_examples=30)
 @given(tiled, strategies.shapes(rows=200, width=32, causal=False), st.data())
 def test_no_random_tile_that_fits_beats_best(
     name: str, shape: AttentionShape, data: st.DataObject
