@@ -25,12 +25,13 @@ def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Pat
     if text == "-":
         return STDOUT
     path = Path(f"{ctx.params['what']}.svg" if text is None else text)
-    figures.form_of(path)
-    return check_writable(path)
+    if text != "":
+        figures.form_of(path)
+    return check_writable(path if text is None else text)
 
 
 @click.command()
-@click.argument("what", type=click.Choice(list(figures.FIGURES)), is_eager=True)
+@click.argument("what", metavar="WHAT", type=click.Choice(list(figures.FIGURES)), is_eager=True)
 @options.schedule
 @options.seq_len
 @options.head_dim
@@ -64,7 +65,7 @@ def plot(
     tiles: str | None,
     output: Path,
 ) -> None:
-    """Draw traffic against length, memory or tile size.
+    """Draw traffic against length, dimension, memory or tile size.
 
     WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c) or cache (LRU and OPT caches of
     every size beside the explicit scratchpad; --seq-len 256 by default). The option that the
