@@ -77,7 +77,7 @@ def compare(shape: AttentionShape, words: int) -> Comparison:
 
     >>> row = compare(AttentionShape(2, 2, 1), 4)
     >>> row.optimum, row.bounds, row.slack
-    (10, {'compulsory': 8, 'general': 0, 'fused': 6}, 2)
+    (10, {'compulsory': 8, 'general': 0, 'fused': 6, 'whole_rows': 3}, 2)
     """
     instance = Instance(shape, words)
     return Comparison(

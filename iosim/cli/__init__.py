@@ -35,6 +35,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "iosim.cli.bound:bound", "Give lower bounds, with their regime and range."
     ),
     "tiles": LazyCommand("iosim.cli.tiles:tiles", "Find tile sizes that fit in a memory."),
+    "cache": LazyCommand(
+        "iosim.cli.cache:cache",
+        "Count what a cache would move, for a TRACE file or for schedules.",
+    ),
     "plot": LazyCommand("iosim.cli.plot:plot", "Draw traffic against length, memory or tile size."),
     "fuzz": LazyCommand("iosim.cli.fuzz:fuzz", "Fuzz the merges of online softmax."),
     "claims": LazyCommand(

@@ -1,12 +1,13 @@
 """The cases that shared options state: one for each combination of the values of a sweep."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from iosim.cli.options import resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
+from iosim.report import Simulation, simulate
 from iosim.schedule.registry import Family, family
 from iosim.shape import AttentionShape
 
@@ -53,6 +54,22 @@ def cases(options: dict[str, Any], *, need_memory: bool = False) -> Iterator[Cas
     for shape in shapes(options):
         for words in memories or (None,):
             yield Case(shape, words)
+
+
+def simulations(options: dict[str, Any], default: tuple[str, ...]) -> Iterator[Simulation]:
+    """Yield one run for each case, schedule and combination of tile sizes."""
+    for case in cases(options):
+        for chosen in schedules(options, default):
+            yield from simulations_of(chosen, case, options)
+
+
+def simulations_of(
+    chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
+) -> Iterator[Simulation]:
+    """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
+    for sizes in given_tiles(options) if chosen.tiles else ({},):
+        for rule in rules or (options["tiles"] or "best",):
+            yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
 
 
 def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:

@@ -7,39 +7,24 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import cases, given_tiles, schedules
+from iosim.cli.cases import simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import PAIR_LEGEND
 from iosim.reading.formula import Formula, formula
-from iosim.report import Simulation, simulate
+from iosim.report import Simulation
 from iosim.schedule.listing import Line, listing
 from iosim.units import format_bytes, format_count
 
 
 @click.command()
-@options.schedule
-@options.shape
-@options.memory
-@options.tile_sizes
-@options.results
+@options.simulation
 def explain(form: str, output: Path | None, **given: Any) -> None:
     """Print a schedule's listing with the traffic of each line.
 
     Each line that moves anything shows its words by tensor, as a formula and as a number, and its
     share of all words. Words cover batch and heads.
     """
-    runs = [
-        simulate(
-            family,
-            case.shape,
-            sram_words=case.sram_words,
-            rule=given["tiles"] or "best",
-            given=sizes,
-        )
-        for case in cases(given)
-        for family in schedules(given, ("flash1",))
-        for sizes in (given_tiles(given) if family.tiles else ({},))
-    ]
+    runs = list(simulations(given, ("flash1",)))
     if form == "table":
         text = "\n".join(_page(run) for run in runs)
     else:

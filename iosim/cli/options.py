@@ -150,6 +150,7 @@ shape = _family(
 memory = _family(sram, device)
 tile_sizes = _family(br, bc, tiles)
 results = _family(form, output)
+simulation = _family(schedule, shape, memory, tile_sizes, results)
 
 
 class Heads(NamedTuple):
