@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trees
 from click.testing import CliRunner, Result
 
 from iosim.cli import main
+from iosim.schedule import family
+from iosim.schedule.listing import listing
+from iosim.shape import AttentionShape
+
+EXAMPLE = trees.EXAMPLES / "split_loads.py"
 
 SHAPE = ("--seq-len", "1k", "--head-dim", "64")
 KEYS = {
@@ -118,6 +124,24 @@ def test_explain_records_add_up() -> None:
         assert sum(line["share"] for line in lines) == pytest.approx(1)
 
 
+def test_explain_shows_every_line_of_the_listing(tmp_path: Path) -> None:
+    twice = tmp_path / "twice.py"
+    twice.write_text(
+        EXAMPLE.read_text().replace("load V_j", "load K_j").replace("split_loads", "twice")
+    )
+    shape = AttentionShape(8, 8, 8)
+    lines = listing(family(f"{twice}:twice").build(shape, br=2, bc=2))
+    result = run(
+        *("explain", "--schedule", f"{twice}:twice", "--seq-len", "8", "--head-dim", "8"),
+        *("--br", "2", "--bc", "2"),
+    )
+    shown = [line for line in result.stdout.splitlines() if line[:3].strip().isdigit()]
+    assert [int(line[:3]) for line in shown] == [line.number for line in lines]
+    first, second = [line.number for line in lines if line.text == "load K_j"]
+    assert f"counted at line {first}, which reads the same" in result.stdout
+    assert second > first
+
+
 def test_bound_claims_by_schedule() -> None:
     arguments = ("bound", "--seq-len", "64k", "--head-dim", "64", "--sram", "65536w")
     free = {r["bound"]: r for r in records(*arguments)}
@@ -129,6 +153,11 @@ def test_bound_claims_by_schedule() -> None:
     assert {name for name, holds in held.items() if not holds} == {"two_matmuls"}
     unfit = records(*arguments, "--schedule", "standard")
     assert {r["bound"] for r in unfit if r["holds"]} == {"compulsory"}
+
+
+def test_tiles_shows_given_sizes_once() -> None:
+    given = ("tiles", *SHAPE, "--sram", "100KiB", "--br", "4", "--bc", "4")
+    assert [r["tile_rule"] for r in records(*given, "--schedule", "flash1,flash2")] == ["given"] * 2
 
 
 def test_tiles_gives_each_rule() -> None:
@@ -170,6 +199,8 @@ def test_tiles_gives_each_rule() -> None:
         (("tiles", *SHAPE, "--sram", "1KiB", "--schedule", "standard"), ["standard"]),
         (("tiles", *SHAPE, "--sram", "9KiB", "--schedule", "standard_tiled", "--tiles", "paper"),
          ["--tiles paper", "standard_tiled", "largest"]),
+        (("plot",), ["WHAT", "length, dim, memory, tiles"]),
+        (("plot", "length", "-o", ""), ["--output ''", "empty"]),
         (("simulate", *SHAPE, "--hed-dim", "1"), ["--hed-dim", "--head-dim"]),
     ],
 )  # fmt: skip

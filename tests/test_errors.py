@@ -90,6 +90,14 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ),
         ("--tiles best", "three", "a, b, c"),
     ),
+    "a name that is none": (
+        lambda: Schedule(3, SHAPE, ()),  # type: ignore[arg-type]
+        ("name of a schedule", "text", "3"),
+    ),
+    "a shape that is none": (
+        lambda: Schedule("x", None, ()),  # type: ignore[arg-type]
+        ("shape of x", "None"),
+    ),
     "one symbol": (same_symbol, ("'n'", "5", "6")),
     "an input that is none": (other_input, ("'X'", "Q, K and V")),
 }

@@ -24,6 +24,7 @@ LAYERS = [
     {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases"},
     {"verify", "report", "plot"},
     {"cli"},
+    {"__main__"},
 ]
 LAYER_OF = {name: height for height, names in enumerate(LAYERS) for name in names}
 

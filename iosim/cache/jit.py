@@ -38,7 +38,7 @@ def compiled_afresh(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Compile a helper into the loops that call it: a call with arrays would count references."""
+    """Compile a small function into its callers: a call with arrays would count references."""
     return cast(Function, numba.njit(inline="always")(function))
 
 

@@ -233,7 +233,9 @@ def _record(source: _Source, result: "CacheResult") -> dict[str, Any]:
             moved *= source.line_bytes or 1
         record[f"moved_{unit}"] = moved
         record[f"explicit_{unit}"] = explicit
-        record["moved_over_explicit"] = None if moved is None else moved / explicit
+        # Part of a run is not to be compared with the whole schedule.
+        known = None if moved is None or result.partial else moved / explicit
+        record["moved_over_explicit"] = known
     return record
 
 

@@ -34,7 +34,8 @@ COLUMNS = (
 def simulate(form: str, output: Path | None, **given: Any) -> None:
     """Count the traffic of schedules, with the bound and the gap.
 
-    Words and bytes cover batch and heads. Tile sizes that are not given follow --tiles, by default
+    Words and bytes cover batch and heads; bytes count accumulators and statistics as the float32
+    that they are. Tile sizes that are not given follow --tiles, by default
     the sizes of the least traffic that fits. fits says whether the schedule fits the memory; where
     it does, gap is the traffic over the largest lower bound that may be claimed for it.
     """

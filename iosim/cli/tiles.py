@@ -45,5 +45,7 @@ def tiles(form: str, output: Path | None, **given: Any) -> None:
                 raise IosimError(f"--schedule {family.name} has no tile sizes; name one that has")
             rules = [rule for rule in RULES if rule != "paper" or family.paper]
             chosen = (given["tiles"],) if given["tiles"] else rules
+            if {name for name in ("br", "bc") if given[name]} >= set(family.tiles):
+                chosen = RULES[-1:]  # nothing is left for a rule to choose
             records += [run.to_dict() for run in simulations_of(family, case, given, chosen)]
     write_text(output, render(records, form, COLUMNS))

@@ -72,6 +72,18 @@ def test_addresses_keep_their_high_bits(policy, line_bytes):
         assert (found.misses, found.hits) == (3, 1)
 
 
+@pytest.mark.parametrize("policy", ["lru", "opt"])
+def test_curves_keep_the_high_bits(policy):
+    (curve,) = simulate_curves(from_arrays([0, 2**32, 0, 2**32]), [policy])
+    assert curve.misses.tolist() == [4, 4, 2]
+
+
+def test_trees_of_bits_keep_the_high_bits():
+    stream = from_arrays([0, 2**32, 0, 2**32])
+    (found,) = simulate(stream, ["plru"], [4], CacheConfig(1, ways=4))
+    assert (found.misses, found.hits) == (2, 2)
+
+
 @given(n=st.integers(1, 40), rounds=st.integers(2, 5))
 def test_cyclic_scan(n, rounds):
     """n + 1 lines in turn through n lines of cache: LRU always misses, OPT does not."""

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from iosim import cli
-from iosim.cache import CacheConfig, read_trace, simulate
+from iosim.cache import CacheConfig, driver, read_trace, simulate
 from iosim.reading.trace import trace
 from iosim.schedule import family
 from iosim.shape import AttentionShape
@@ -223,6 +223,14 @@ def test_an_interrupt_prints_what_was_counted(policy):
     assert one["hits"] + one["misses"] == one["accesses"]
     assert b"partial" in err
     assert b"Traceback" not in err
+
+
+def test_part_of_a_schedule_is_not_compared_with_all_of_it(monkeypatch):
+    whole = driver.drive
+    monkeypatch.setattr(driver, "drive", lambda *given: whole(*given) and False)
+    code, out, _ = run(*FLASH, "--capacity", 8, "--format", "json")
+    (one,) = json.loads(out)["records"]
+    assert (code, one["partial"], one["moved_over_explicit"]) == (130, True, None)
 
 
 def test_help_needs_no_heavy_package():
