@@ -33,7 +33,7 @@ docs: .venv/docs.stamp
 
 # The examples in docstrings and in the pages.
 doctest: .venv/test.stamp
-	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' iosim proofs docs README.md
+	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' --ignore docs/_build iosim proofs docs README.md
 
 bench: .venv/bench.stamp
 	$(BIN)/python benchmarks/spine_speed.py

@@ -250,7 +250,7 @@ def lower_bounds(shape: AttentionShape, words: int, checked: Checked | None = No
 
     >>> shape = AttentionShape(65536, 65536, 64)
     >>> [(b.name, b.words) for b in lower_bounds(shape, 65536) if b.holds]
-    [('compulsory', 16777216), ('general', 268369920)]
+    [('compulsory', 16777216), ('general', 268369920), ('general_large_memory', 682244306)]
     """
     if words < 1:
         raise IosimError(f"M is {words} words, but it must be at least 1")
