@@ -241,6 +241,14 @@ def test_plots_that_cannot_be_written_are_refused_before_the_work(
     assert (result.exit_code, result.stdout) == (2, "")
 
 
+def test_plots_without_a_name_are_refused(figures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures.write_figures = lambda _: pytest.fail("it drew")
+    monkeypatch.setattr(command, "run", lambda *_, **__: pytest.fail("it ran"))
+    result = run("--plots", "")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'--plots': '' is no name of a folder; write --plots figures\n" in result.stderr
+
+
 def test_every_check_is_in_the_help() -> None:
     help_text = run("--help").stdout
     for name in command.about_checks():

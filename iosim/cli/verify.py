@@ -25,13 +25,19 @@ _INSIDE = re.compile(r"(?<=\d) (?=\d{3})|(?<=\d) (?=x \d)|(?<=\d x) (?=\d)|(?<=\
 VERDICT_WIDTH = max(map(len, WORDS.values()))
 
 
+def _folder(text: str) -> Path:
+    if not text:
+        raise IosimError("'' is no name of a folder; write --plots figures")
+    return Path(text)
+
+
 @click.command()
 @click.option("--only", multiple=True, metavar="CHECK", help="Run this check; repeat for more.")
 @options.schedule
 @click.option("--thorough", is_flag=True, help="Take a larger grid: minutes, not seconds.")
 @click.option(
     "--plots",
-    type=click.Path(path_type=Path),
+    type=options.Parsed("folder", _folder),
     metavar="DIR",
     help="Write figures into this folder too, as SVG and PNG.",
 )
