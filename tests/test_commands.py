@@ -186,6 +186,8 @@ def test_tiles_gives_each_rule() -> None:
         (("simulate", *SHAPE, "--heads", "8", "--kv-heads", "3"), ["--kv-heads 3", "--heads 8"]),
         (("simulate", *SHAPE, "--sram", "100"), ["--sram", "'100'", "100KiB"]),
         (("simulate", *SHAPE, "--tiles", "odd"), ["--tiles", "odd", "paper"]),
+        (("bound", *SHAPE, "--sram", "999w", "--align", "top-left"), ["top-left", "--causal"]),
+        (("simulate", *SHAPE, "--align", "top-left", "--no-causal"), ["top-left", "--causal"]),
         (("simulate", *SHAPE, "--sram", "1KiB", "--device", "a100"), ["--sram", "--device"]),
         (
             ("simulate", *SHAPE, "--tiles", "best", "--br", "1", "--bc", "1"),
