@@ -10,12 +10,16 @@ from iosim.errors import IosimError
 
 @dataclass(frozen=True)
 class ModelHeads:
-    """What attention needs to know of a model: query heads, key/value heads, words a head."""
+    """What attention needs to know of a model: query heads, key/value heads, words a head.
+
+    `sliding_window` is the keys that a query sees at most in some or all layers, None for all keys.
+    """
 
     name: str
     head_dim: int
     heads: int
     kv_heads: int
+    sliding_window: int | None = None
 
 
 def read_model_heads(path: str | Path) -> ModelHeads:
@@ -38,7 +42,17 @@ def read_model_heads(path: str | Path) -> ModelHeads:
         raise config.error(
             f"has num_key_value_heads {kv_heads}, which does not divide num_attention_heads {heads}"
         )
-    return ModelHeads(config.model_name(), _head_dim(config, heads), heads, kv_heads)
+    head_dim, window = _head_dim(config, heads), _sliding_window(config)
+    return ModelHeads(config.model_name(), head_dim, heads, kv_heads, window)
+
+
+def _sliding_window(config: "_Config") -> int | None:
+    if config.values.get("use_sliding_window") is False:  # Qwen2 states one and turns it off
+        return None
+    window = config.values.get("sliding_window")
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        return None  # no error, since nothing is counted by it
+    return window
 
 
 def _kv_heads(config: "_Config") -> int | None:

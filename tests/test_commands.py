@@ -94,6 +94,33 @@ def test_model_and_device_state_heads_and_memory(tmp_path: Path) -> None:
     assert record["sram_words"] == 232448 // 2
 
 
+@pytest.mark.parametrize("command", ["simulate", "explain", "bound", "tiles", "cache"])
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [
+        ('"sliding_window": 32', True),
+        ('"sliding_window": 32, "use_sliding_window": true', True),
+        ('"sliding_window": 32, "use_sliding_window": false', False),
+        ('"sliding_window": 64', False),  # every key is in the window
+        ('"sliding_window": null', False),
+    ],
+)
+def test_a_sliding_window_is_noted_once_on_standard_error(
+    command: str, more: str, noted: bool, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(f'{{"_name_or_path": "m", "n_embd": 16, "n_head": 2, {more}}}')
+    result = run(
+        *(command, "--schedule", "flash2", "--model", str(config), "--sram", "999w"),
+        *("--seq-len", "64", *(["--capacity", "8"] if command == "cache" else [])),
+    )
+    assert result.exit_code == 0, result.output
+    note = "note: m states a sliding window of 32 keys, which is not counted; "
+    assert "note" not in result.stdout
+    assert len(result.stderr.splitlines()) == noted
+    assert result.stderr.startswith(note if noted else "")
+
+
 def test_csv_and_table_say_the_same(tmp_path: Path) -> None:
     arguments = ("simulate", "--schedule", "flash2", *SHAPE, "--br", "64", "--bc", "64")
     file = tmp_path / "out.csv"
@@ -186,6 +213,8 @@ def test_tiles_gives_each_rule() -> None:
         (("simulate", *SHAPE, "--heads", "8", "--kv-heads", "3"), ["--kv-heads 3", "--heads 8"]),
         (("simulate", *SHAPE, "--sram", "100"), ["--sram", "'100'", "100KiB"]),
         (("simulate", *SHAPE, "--tiles", "odd"), ["--tiles", "odd", "paper"]),
+        (("bound", *SHAPE, "--sram", "999w", "--align", "top-left"), ["top-left", "--causal"]),
+        (("simulate", *SHAPE, "--align", "top-left", "--no-causal"), ["top-left", "--causal"]),
         (("simulate", *SHAPE, "--sram", "1KiB", "--device", "a100"), ["--sram", "--device"]),
         (
             ("simulate", *SHAPE, "--tiles", "best", "--br", "1", "--bc", "1"),

@@ -124,6 +124,24 @@ GOOD = {"hidden_size": 768, "num_attention_heads": 12}
 
 
 @pytest.mark.parametrize(
+    ("config", "window"),
+    [
+        ({}, None),
+        ({"sliding_window": None}, None),
+        ({"sliding_window": 0}, None),
+        ({"sliding_window": True}, None),
+        ({"sliding_window": "4096"}, None),
+        ({"sliding_window": 4096}, 4096),  # as Mistral 7B has it
+        ({"sliding_window": 131072, "use_sliding_window": False}, None),  # as Qwen2 7B has it
+    ],
+)
+def test_a_sliding_window_is_read(
+    tmp_path: Path, config: dict[str, object], window: int | None
+) -> None:
+    assert read_model_heads(write(tmp_path, GOOD | config)).sliding_window == window
+
+
+@pytest.mark.parametrize(
     ("config", "complaint"),
     [
         ({}, "lacks num_attention_heads (or n_head)"),

@@ -503,7 +503,7 @@ def test_plot_takes_the_shared_options(tmp_path: Path) -> None:
         ("dim --seq-len 1k,2k", "--seq-len has 2 values, but a figure of dim takes one; give one"),
         ("tiles --tiles best", "--tiles best has no place in a figure of tiles, which marks eve"),
         ("tiles --schedule standard", "--schedule standard has no tile sizes B_r and B_c to draw"),
-        ("tiles --sram 100w", "no tile of flash1 fits: the smallest needs 259 words, but M is 10"),
+        ("tiles --sram 100w", "no tile of flash1 fits: the smallest needs 259 words, but M has 1"),
         ("memory --schedule flash3", "unknown schedule 'flash3'; did you mean 'flash2'? known: "),
         ("size", "Invalid value for 'WHAT': 'size' is not one of 'length', "),
     ],

@@ -41,6 +41,9 @@ COLUMNS = (
     ("size", "bytes", "length"),
     ("op", "operation", "kind", "type", "access", "rw", "write"),
 )
+#: Characters of a malformed line that a message quotes at most.
+SHOWN = 80
+
 SUFFIXES = {".din": "din", ".csv": "csv", ".lackey": "lackey"}
 
 
@@ -134,9 +137,9 @@ def _parsed(
 
 
 def _malformed(name: str, number: int, line: bytes, row: str) -> IosimError:
-    shown = line.decode("utf-8", "replace").strip()
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return IosimError(f"trace '{name}', line {number}: '{shown}' is malformed; it should be {row}")
+    shown = repr(line.strip()[:SHOWN])[1:]  # escaped: the line may be of a binary file
+    shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 4] + "..." + shown[0]
+    return IosimError(f"trace '{name}', line {number}: {shown} is malformed; it should be {row}")
 
 
 def _whole_lines(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:

@@ -64,7 +64,7 @@ def write_trace(path: str | Path, stream: Stream, form: str = "lackey", line_byt
         raise IosimError(units.unknown("trace format", form, WRITERS))
     rows, header = WRITERS[form]
     accesses = 0
-    with replacing(path) as beside, _packed(beside) as file:
+    with replacing(path, "--export") as beside, _packed(beside) as file:
         file.write(header.encode())
         for block in stream:
             file.write("".join(rows(block, line_bytes)).encode())

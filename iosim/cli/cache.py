@@ -93,8 +93,8 @@ def cache(
     Ctrl-C on a long run prints what was counted so far, marked as partial, and exits with 130.
     """  # fmt: skip
     sources = list(_trace_source(trace, given) if trace else _schedule_sources(given))
-    if given["export"]:
-        _export(sources, Path(given["export"]))
+    if given["export"] is not None:
+        _export(sources, given["export"])
         return
     records: list[dict[str, Any]] = []
     partial = False
@@ -252,12 +252,12 @@ def _columns(source: _Source, records: Sequence[dict[str, Any]]) -> Sequence[str
     return [*columns, *own, *(["partial"] if any(r["partial"] for r in records) else [])]
 
 
-def _export(sources: Sequence[_Source], path: Path) -> None:
+def _export(sources: Sequence[_Source], path: str) -> None:
     from iosim.cache.writers import write_trace
 
     if len(sources) > 1:
         raise IosimError(f"--export '{path}' takes one schedule and shape, not {len(sources)}")
-    form = next((SUFFIXES[suffix] for suffix in path.suffixes if suffix in SUFFIXES), None)
+    form = next((SUFFIXES[suffix] for suffix in Path(path).suffixes if suffix in SUFFIXES), None)
     if form is None:
         raise IosimError(
             f"--export '{path}' names no format; let it end in {', '.join(SUFFIXES)}, "

@@ -163,6 +163,8 @@ def test_export_and_read_again(tmp_path, name):
         (["{ids}", "--capacity", "8", "--bypass"], "bypass is not for policy 'lru'"),
         (["{ids}", "--schedule", "flash2", "--capacity", "8"], "give one"),
         (["{ids}", "--export", "x.bin"], "names no format"),
+        (["{ids}", "--export", ""], "--export '' names no format"),
+        (["{ids}", "--export", "nodir/x.din"], "--export 'nodir/x.din' cannot be written"),
         (["{bad}", "--capacity", "8"], "line 2: 'x' is malformed"),
         (["{empty}", "--capacity", "8"], "is empty"),
         (["{cut}", "--capacity", "8"], "ends before its compressed data does"),

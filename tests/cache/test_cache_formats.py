@@ -109,6 +109,22 @@ def test_a_malformed_line_is_named(tmp_path, text, form, line, shown):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    "line", [b"\x00\x1b[31m\xff\xfe", b"\x07" * 500, b"\xe2\x82" * 41, b"it's"]
+)
+def test_a_line_of_a_binary_file_is_shown_escaped_and_cut(tmp_path, line):
+    with pytest.raises(IosimError) as caught:
+        read(b"1\n" + line + b"\n", "bad.txt", tmp_path, form="ids")
+    message = str(caught.value)
+    assert message.isascii()
+    assert message.isprintable()
+    shown = message.partition("line 2: ")[2].partition(" is malformed")[0]
+    assert len(shown) <= 80
+    assert shown[0] == shown[-1]
+    assert shown.strip("'\"").removesuffix("...") in repr(line)
+    assert ("..." in shown) == (len(repr(line)) - 1 > 80)
+
+
 def test_line_numbers_count_over_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "CHUNK", 10)
     with pytest.raises(IosimError, match="line 51: 'oops'"):
