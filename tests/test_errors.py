@@ -83,7 +83,7 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "rule": (tiles("flash1", 100, "papr"), ("--tiles", "'papr'", "'paper'")),
     "no memory": (tiles("flash1", None, br=2), ("flash1", "--bc", "--sram")),
     "no rule": (tiles("standard_tiled", 99, "paper"), ("--tiles paper", "largest, best")),
-    "nothing fits": (tiles("flash2", 18), ("flash2", "19 words", "M is 18 words")),
+    "nothing fits": (tiles("flash2", 18), ("flash2", "19 words", "M has 18 words")),
     "three sizes": (
         lambda: choose_tiles(
             Family("three", lambda s, a, b, c: FLASH2, ("a", "b", "c"), ""), SHAPE, 100
