@@ -222,7 +222,7 @@ def test_tiles_gives_each_rule() -> None:
         ),
         (
             ("simulate", *SHAPE, "--schedule=flash2", "--br=1k", "--bc=8", "--sram=100KiB"),
-            ["--br 1024", "Q[0:1024, 0:64]", "65536 words", "51200 words"],
+            ["--br 1024", "Q[0:1024, 0:64]", "65536 words", "M is 51200"],
         ),
         (("bound", *SHAPE), ["--sram"]),
         (("tiles", *SHAPE, "--sram", "1KiB", "--schedule", "standard"), ["standard"]),
