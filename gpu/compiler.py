@@ -1,0 +1,100 @@
+"""Compiling kernels, with and without a GPU; what is private to numba-cuda stays in this file."""
+
+import contextlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from iosim.errors import IosimError
+
+Capability = tuple[Any, ...]  # (8, 0) or (9, 0, "a")
+
+
+def assemble(kernel: Callable[..., None], kinds: tuple[Any, ...], capability: Capability,
+             threads: int, min_blocks: int = 1) -> bytes:  # fmt: skip
+    """Return the cubin of a kernel for arguments of the numba types `kinds`; needs no GPU.
+
+    `capability` is a compute capability such as (8, 0) or (9, 0, "a").
+    """
+    from numba.cuda import compiler
+
+    with _pretending(capability):
+        return _assemble(compiler, kernel, kinds, capability, threads, min_blocks)
+
+
+@contextlib.contextmanager
+def _pretending(capability: Capability) -> Iterator[None]:
+    """Let numba-cuda compile device functions for a GPU that need not be there."""
+    from numba.cuda import dispatcher
+
+    original = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = original
+
+
+def _assemble(compiler, kernel, kinds, capability, threads, min_blocks):
+    library, _ = compiler._compile_pyfunc_with_fixup(
+        kernel,
+        kinds,
+        debug=False,
+        lineinfo=False,
+        device=False,
+        fastmath=False,
+        cc=capability,
+        opt=True,
+        abi="numba",
+        abi_info=None,
+        forceinline=False,
+        launch_bounds=(threads, min_blocks),
+        lto=True,
+    )
+    library._lto = True
+    return bytes(library.get_cubin(cc=capability).code)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the machine code of a kernel uses: registers a thread, spills, instructions by name."""
+
+    registers: int
+    local_bytes: int
+    instructions: dict[str, int]
+
+    def count(self, *names: str) -> int:
+        """Return how many instructions have one of these names before the first dot."""
+        return sum(self.instructions.get(name, 0) for name in names)
+
+
+def resources(cubin: bytes, nvdisasm: str) -> Resources:
+    """Disassemble a cubin with the program `nvdisasm` and return what it uses."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(cubin)
+        text = _run([nvdisasm, "-c", "-hex", str(path)])
+    found: dict[str, int] = {}
+    for match in re.finditer(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", text, re.M):
+        found[match[1]] = found.get(match[1], 0) + 1
+    registers = max(_attribute(cubin, text), 0)
+    return Resources(registers, found.get("LDL", 0) + found.get("STL", 0), found)
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise IosimError(f"{command[0]} failed ({error}); check that it is installed") from error
+    return done.stdout
+
+
+def _attribute(cubin: bytes, text: str) -> int:
+    """Return the registers a thread uses: the section header's info field holds them."""
+    numbers = [int(found) for found in re.findall(r"\bR(\d+)\b", text)]
+    return max(numbers, default=-1) + 1
