@@ -1,0 +1,365 @@
+"""A GPU of NumPy and threads: runs the kernels' own source, one Python thread for each lane.
+
+It offers the names of `iosim.gpu.ptx`, each instruction written from the fragment layouts of the
+PTX ISA manual. It is slow (milliseconds for a matrix product) and strict: an access outside an
+array, a copy that nobody waited for and a word of fast memory that nobody wrote all show.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iosim.errors import IosimError
+
+Bytes = NDArray[np.uint8]
+WARP = 32
+POISON = 0xFF  # NaN in every float format
+
+
+@dataclass
+class Memory:
+    """Global memory: arrays by address, and the bytes read and written of each."""
+
+    arrays: dict[str, tuple[int, Bytes]] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, array: NDArray[Any]) -> int:
+        """Place a C-contiguous array, which stays the caller's, and return its address."""
+        address = (len(self.arrays) + 1) << 40
+        self.arrays[name] = address, array.reshape(-1).view(np.uint8)
+        self.read[name] = self.written[name] = 0
+        return address
+
+    def at(self, address: int, size: int, direction: dict[str, int]) -> Bytes:
+        """Return `size` bytes at an address and count them."""
+        for name, (first, data) in self.arrays.items():
+            if first <= address and address + size <= first + len(data):
+                if address % size:
+                    raise IosimError(f"access of {size} bytes to {name} is not aligned")
+                direction[name] += size
+                return data[address - first : address - first + size]
+        raise IosimError(f"access of {size} bytes outside every array, at {address:#x}")
+
+
+class _Warp:
+    """The exchange of 32 lanes: all bring a value, and each sees what all have brought."""
+
+    def __init__(self, lanes: int) -> None:
+        self.slots: list[list[Any]] = [[None] * lanes, [None] * lanes]
+        self.made: list[Any] = [None, None]
+        self.turn = 0
+        self.work: Callable[[list[Any]], Any] = tuple
+        self.barrier = threading.Barrier(lanes, action=self._act)
+
+    def _act(self) -> None:
+        self.made[self.turn] = self.work(self.slots[self.turn])
+        self.turn ^= 1
+
+    def exchange(self, lane: int, value: Any, work: Callable[[list[Any]], Any]) -> Any:
+        turn = self.turn
+        self.slots[turn][lane] = value
+        self.work = work
+        self.barrier.wait()
+        return self.made[turn]
+
+
+def _halves(x: Any) -> NDArray[np.uint16]:
+    return np.asarray(x, np.uint32).view(np.uint16)
+
+
+def _to_float(words: NDArray[np.uint16], dtype: str) -> NDArray[np.float32]:
+    if dtype == "float16":
+        return words.view(np.float16).astype(np.float32)
+    return (words.astype(np.uint32) << 16).view(np.float32)
+
+
+def _round(x: Any, dtype: str) -> int:
+    """Return the 16 bits of a float32 rounded to nearest even."""
+    if dtype == "float16":
+        return int(np.float16(x).view(np.uint16))
+    import ml_dtypes
+
+    return int(np.asarray(x).astype(ml_dtypes.bfloat16).view(np.uint16))
+
+
+def _matrix_product(depth: int, decode: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
+    """Return the work of an mma of 16 x 8 x depth on the lanes' (a0..a3, b0, b1, c0..c3)."""
+    per = depth // 8  # words of A in one register
+
+    def work(slots: list[Any]) -> NDArray[np.float32]:
+        a, b = np.zeros((16, depth), np.float32), np.zeros((depth, 8), np.float32)
+        c = np.zeros((16, 8), np.float32)
+        for lane, values in enumerate(slots):
+            g, t = divmod(lane, 4)
+            for i in range(4):
+                row, column = g + 8 * (i & 1), (i >> 1) * 4 * per + t * per
+                a[row, column : column + per] = decode(values[i])
+                c[g + 8 * (i >> 1), 2 * t + (i & 1)] = values[6 + i]
+            for i in range(2):
+                row = i * 4 * per + t * per
+                b[row : row + per, g] = decode(values[4 + i])
+        with np.errstate(all="ignore"):
+            return np.asarray(a @ b + c, np.float32)
+
+    return work
+
+
+def _matrices(shared: Bytes, transposed: bool) -> Callable[[list[Any]], Any]:
+    def work(slots: list[Any]) -> NDArray[np.uint32]:
+        rows = np.stack([shared[at : at + 16] for at in slots]).view(np.uint16)
+        four = rows.reshape(4, 8, 8)
+        if transposed:
+            four = np.ascontiguousarray(four.swapaxes(1, 2))
+        # Lane l holds row l / 4, words 2 (l % 4) and the next.
+        return four.reshape(4, WARP, 2).view(np.uint32)[..., 0]
+
+    return work
+
+
+class Lanes:
+    """The instructions of one block's lanes, by the names of `iosim.gpu.ptx`."""
+
+    float32 = np.float32
+    int32 = staticmethod(int)
+
+    def __init__(self, memory: Memory, threads: int, shared_bytes: int) -> None:
+        """Prepare a block of `threads` lanes with `shared_bytes` bytes of shared memory."""
+        self._memory = memory
+        self._me = threading.local()
+        self._shared = np.full(shared_bytes, POISON, np.uint8)
+        self._warps = [_Warp(WARP) for _ in range(threads // WARP)]
+        self._barrier = threading.Barrier(threads)
+        self._block = 0
+        self.cuda = SimpleNamespace(local=SimpleNamespace(array=self._local_array))
+        for dtype in ("float16", "bfloat16"):
+            work = _matrix_product(16, lambda x, d=dtype: _to_float(_halves([x]), d))
+            setattr(self, f"mma_{dtype}", self._mma(work))
+            setattr(self, f"pack_{dtype}", lambda a, b, d=dtype: _round(a, d) | _round(b, d) << 16)
+            setattr(
+                self, f"unpack_{dtype}", lambda x, d=dtype: tuple(_to_float(_halves([x]), d))
+            )
+        self.mma_tf32 = self._mma(_matrix_product(8, lambda x: self.as_float(x & ~0x1FFF)))
+
+    def run(self, kernel: Callable[..., None], grid: int, arguments: tuple[Any, ...]) -> None:
+        """Run a kernel block after block; raise what a lane raised first."""
+        for block in range(grid):
+            self._block = block
+            self._shared[:] = POISON
+            failed: list[BaseException] = []
+            lanes = [
+                threading.Thread(target=self._lane, args=(i, kernel, arguments, failed))
+                for i in range(len(self._warps) * WARP)
+            ]
+            for lane in lanes:
+                lane.start()
+            for lane in lanes:
+                lane.join()
+            if failed:
+                raise failed[0]
+
+    def _lane(
+        self, i: int, kernel: Callable[..., None], arguments: Any, failed: list[BaseException]
+    ) -> None:
+        self._me.thread = i
+        self._me.warp, self._me.lane = self._warps[i // WARP], i % WARP
+        self._me.copies = []
+        try:
+            with np.errstate(all="ignore"):
+                kernel(*arguments)
+        except threading.BrokenBarrierError:
+            pass
+        except BaseException as error:
+            failed.append(error)
+            self._barrier.abort()
+            for warp in self._warps:
+                warp.barrier.abort()
+
+    def _local_array(self, size: int, dtype: Any) -> NDArray[Any]:
+        if dtype is np.float32:
+            return np.full(size, np.nan, np.float32)
+        return np.full(size, 0x7FFF7FFF, np.int64)
+
+    def _mma(self, work: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+        def mma(*values: Any) -> tuple[Any, ...]:
+            d = self._me.warp.exchange(self._me.lane, values, work)
+            g, t = divmod(self._me.lane, 4)
+            return d[g, 2 * t], d[g, 2 * t + 1], d[g + 8, 2 * t], d[g + 8, 2 * t + 1]
+
+        return mma
+
+    def device(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function as it is."""
+        return function
+
+    def thread(self) -> int:
+        """Return the number of this lane in the block."""
+        return int(self._me.thread)
+
+    def lane_number(self) -> int:
+        """Return the number of this lane in its warp."""
+        return int(self._me.lane)
+
+    def block(self) -> int:
+        """Return the number of the block."""
+        return self._block
+
+    def shared_base(self) -> int:
+        """Return where dynamic shared memory begins."""
+        return 0
+
+    def barrier(self) -> None:
+        """Wait for all lanes of the block."""
+        self._barrier.wait()
+
+    def warp_barrier(self) -> None:
+        """Wait for all lanes of the warp."""
+        self._me.warp.exchange(self._me.lane, None, tuple)
+
+    def from_lane_xor(self, value: Any, bits: int) -> Any:
+        """Return the value of another lane of the warp."""
+        return self._me.warp.exchange(self._me.lane, value, tuple)[self._me.lane ^ bits]
+
+    def ldmatrix(self, at: int) -> tuple[int, ...]:
+        """Return this lane's part of four 8 x 8 matrices."""
+        return self._ldmatrix(at, False)
+
+    def ldmatrix_transposed(self, at: int) -> tuple[int, ...]:
+        """Return this lane's part of four 8 x 8 matrices, transposed."""
+        return self._ldmatrix(at, True)
+
+    def _ldmatrix(self, at: int, transposed: bool) -> tuple[int, ...]:
+        work = _matrices(self._shared, transposed)
+        four = self._me.warp.exchange(self._me.lane, self._place(at, 16), work)
+        return tuple(int(x) for x in four[:, self._me.lane])
+
+    def _place(self, at: int, size: int) -> int:
+        if not 0 <= at <= len(self._shared) - size or at % size:
+            raise IosimError(f"access of {size} bytes outside shared memory, at {at}")
+        return int(at)
+
+    def copy_async(self, to: int, source: int, size: int) -> None:
+        """Copy 16 bytes past L1, or write zeros; it happens when somebody waits for it."""
+        data = np.zeros(16, np.uint8)
+        if size:
+            data = self._memory.at(source, 16, self._memory.read).copy()
+        self._me.copies.append((self._place(to, 16), data))
+
+    def commit_copies(self) -> None:
+        """Close a group of copies; all groups are waited for together."""
+
+    def wait_for_copies(self) -> None:
+        """Let this lane's copies happen."""
+        for to, data in self._me.copies:
+            self._shared[to : to + 16] = data
+        self._me.copies.clear()
+
+    def load_shared_int(self, at: int) -> int:
+        """Return 4 bytes of shared memory."""
+        at = self._place(at, 4)
+        return int(self._shared[at : at + 4].view(np.uint32)[0])
+
+    def load_shared_float(self, at: int) -> Any:
+        """Return a float32 of shared memory."""
+        return self.as_float(self.load_shared_int(at))
+
+    def load_shared_16(self, at: int) -> tuple[int, ...]:
+        """Return 16 bytes of shared memory as four integers."""
+        at = self._place(at, 16)
+        return tuple(int(x) for x in self._shared[at : at + 16].view(np.uint32))
+
+    def store_shared_int(self, at: int, value: int) -> None:
+        """Write 4 bytes of shared memory."""
+        at = self._place(at, 4)
+        self._shared[at : at + 4].view(np.uint32)[0] = value
+
+    def store_shared_float(self, at: int, value: Any) -> None:
+        """Write a float32 to shared memory."""
+        self.store_shared_int(at, self.as_int(value))
+
+    def store_shared_2(self, at: int, value: int) -> None:
+        """Write 2 bytes of shared memory."""
+        at = self._place(at, 2)
+        self._shared[at : at + 2].view(np.uint16)[0] = value
+
+    def _load(self, address: int, kind: Any, words: int = 1) -> Any:
+        size = np.dtype(kind).itemsize * words
+        return self._memory.at(address, size, self._memory.read).view(kind)
+
+    def _store(self, address: int, kind: Any, *values: Any) -> None:
+        size = np.dtype(kind).itemsize * len(values)
+        self._memory.at(address, size, self._memory.written).view(kind)[:] = values
+
+    def load_float(self, address: int) -> Any:
+        """Return a float32 of global memory."""
+        return np.float32(self._load(address, np.float32)[0])
+
+    def load_4(self, address: int) -> int:
+        """Return 4 bytes of global memory."""
+        return int(self._load(address, np.uint32)[0])
+
+    def load_2(self, address: int) -> int:
+        """Return 2 bytes of global memory."""
+        return int(self._load(address, np.uint16)[0])
+
+    def load_16(self, address: int) -> tuple[int, ...]:
+        """Return 16 bytes of global memory as four integers."""
+        return tuple(int(x) for x in self._load(address, np.uint32, 4))
+
+    def store_float(self, address: int, value: Any) -> None:
+        """Write a float32 to global memory."""
+        self._store(address, np.float32, value)
+
+    def store_4(self, address: int, value: int) -> None:
+        """Write 4 bytes to global memory."""
+        self._store(address, np.uint32, value)
+
+    def store_2(self, address: int, value: int) -> None:
+        """Write 2 bytes to global memory."""
+        self._store(address, np.uint16, value)
+
+    def store_16(self, address: int, *values: int) -> None:
+        """Write four integers, 16 bytes, to global memory."""
+        self._store(address, np.uint32, *values)
+
+    @staticmethod
+    def as_float(x: int) -> Any:
+        """Return the float32 of 32 bits."""
+        return np.uint32(int(x) & 0xFFFFFFFF).view(np.float32)
+
+    @staticmethod
+    def as_int(x: Any) -> int:
+        """Return the 32 bits of a float32."""
+        return int(np.float32(x).view(np.uint32))
+
+    def round_tf32(self, x: Any) -> int:
+        """Return the bits of x rounded to 11 bits, halves away from zero."""
+        bits = self.as_int(x)
+        if bits & 0x7F800000 == 0x7F800000:
+            return bits
+        return (bits + 0x1000) & 0xFFFFE000
+
+    @staticmethod
+    def exp2(x: Any) -> Any:
+        """Return 2 to the x."""
+        return np.exp2(np.float32(x))
+
+    @staticmethod
+    def maximum(a: Any, b: Any) -> Any:
+        """Return the larger one, or the other one beside a NaN."""
+        return np.fmax(np.float32(a), np.float32(b))
+
+    @staticmethod
+    def product(a: Any, b: Any) -> Any:
+        """Return a rounded product."""
+        return np.float32(a) * np.float32(b)
+
+    @staticmethod
+    def logarithm(x: Any) -> Any:
+        """Return the natural logarithm."""
+        return np.log(np.float32(x))
