@@ -172,8 +172,18 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
                     o[at] *= inverse
                     o[at + 1] *= inverse
 
+    def unnormalise(o, l):  # type: ignore[no-untyped-def]
+        """O = O l: back from averages to sums."""
+        for i in range(m_tiles):
+            for h in range(2):
+                for n in range(o_tiles):
+                    at = (i * o_tiles + n) * 4 + 2 * h
+                    o[at] *= l[2 * i + h]
+                    o[at + 1] *= l[2 * i + h]
+
     device = lane.device
     return SimpleNamespace(
+        unnormalise=device(unnormalise),
         mask=device(mask),
         absorb=device(absorb),
         row_sums=device(row_sums),
