@@ -15,9 +15,17 @@ from iosim.errors import IosimError
 Capability = tuple[Any, ...]  # (8, 0) or (9, 0, "a")
 
 
+@dataclass(frozen=True)
+class Assembled:
+    """Machine code and the name of the kernel in it."""
+
+    name: str
+    cubin: bytes
+
+
 def assemble(kernel: Callable[..., None], kinds: tuple[Any, ...], capability: Capability,
-             threads: int, min_blocks: int = 1) -> bytes:  # fmt: skip
-    """Return the cubin of a kernel for arguments of the numba types `kinds`; needs no GPU.
+             threads: int, min_blocks: int = 1) -> "Assembled":  # fmt: skip
+    """Return the machine code of a kernel for arguments of the numba types `kinds`; needs no GPU.
 
     `capability` is a compute capability such as (8, 0) or (9, 0, "a").
     """
@@ -57,7 +65,7 @@ def _assemble(compiler, kernel, kinds, capability, threads, min_blocks):
         lto=True,
     )
     library._lto = True
-    return bytes(library.get_cubin(cc=capability).code)
+    return Assembled(library._entry_name, bytes(library.get_cubin(cc=capability).code))
 
 
 @dataclass(frozen=True)

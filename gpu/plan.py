@@ -60,6 +60,16 @@ class Launch:
     buffers: tuple[str, ...]
     numbers: tuple[Any, ...]
 
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The numba types of the arguments: addresses and counts in 64 bits, scales in 32."""
+        from numba.cuda import types
+
+        floats = [isinstance(number, np.floating) for number in self.numbers]
+        return (types.int64,) * len(self.buffers) + tuple(
+            types.float32 if single else types.int64 for single in floats
+        )
+
 
 @dataclass(frozen=True)
 class Layout:

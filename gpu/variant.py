@@ -127,4 +127,4 @@ class Variant:
         output = self.m_tiles * self.width // 2
         scores = self.m_tiles * self.step // 2
         queries = self.m_tiles * self.width // 4 if self.half and self.q_in_registers else 16
-        return output + scores + queries + (48 if self.half else 72)
+        return output + scores + queries + (48 if self.half else 96)
