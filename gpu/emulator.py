@@ -363,3 +363,8 @@ class Lanes:
     def logarithm(x: Any) -> Any:
         """Return the natural logarithm."""
         return np.log(np.float32(x))
+
+    @staticmethod
+    def fused(a: Any, b: Any, c: Any) -> Any:
+        """Return a b + c rounded once (in float64, which holds the product exactly)."""
+        return np.float32(np.float64(a) * np.float64(b) + np.float64(c))

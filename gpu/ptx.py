@@ -147,6 +147,8 @@ maximum = _instruction("max.f32 $0, $1, $2;", (F,), (F, F))  # the other one bes
 # A product that is rounded before anything is added to it: never part of a fused multiply-add.
 product = _instruction("mul.rn.f32 $0, $1, $2;", (F,), (F, F))
 
+fused = _instruction("fma.rn.f32 $0, $1, $2, $3;", (F,), (F, F, F))
+
 
 @intrinsic  # type: ignore[untyped-decorator]
 def shared_base(typingctx):  # type: ignore[no-untyped-def]

@@ -1,12 +1,36 @@
 """Kernel variants: everything that is a constant while a kernel runs, and the memory it takes."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from iosim.units import ITEM_BYTES
 
 WARP = 32
 CHUNK = 16  # bytes that one asynchronous copy moves
 HALF = ("float16", "bfloat16")
+
+
+class Layout(NamedTuple):
+    """Rows `pitch` bytes apart; chunk c of row r lies at c ^ ((r >> shift) & mask).
+
+    Eight rows in turn then have a chunk in eight different banks, and the two chunks of a 32-byte
+    sector stay side by side: a copy that parts them fetches the sector twice (measured).
+    """
+
+    pitch: int
+    shift: int
+    mask: int
+
+
+def layout(row_bytes: int) -> Layout:
+    """Return the layout of rows of so many bytes, a multiple of 32.
+
+    >>> layout(128), layout(32), layout(64)
+    (Layout(pitch=128, shift=0, mask=7), Layout(pitch=32, shift=2, mask=1), Layout(pitch=96, shift=2, mask=1))
+    """
+    if row_bytes % 128 == 0:
+        return Layout(row_bytes, 0, 7)
+    return Layout(32 * (row_bytes // 32 | 1), 2, 1)  # an odd number of sectors
 
 
 @dataclass(frozen=True)
@@ -63,14 +87,9 @@ class Variant:
         return self.head_dim * self.item // CHUNK
 
     @property
-    def swizzle(self) -> int:
-        """Bits of a row's number that are XORed into a chunk's; 0 where rows are padded instead."""
-        return 7 if self.width * self.item // CHUNK % 8 == 0 and self.half else 0
-
-    @property
-    def pitch(self) -> int:
-        """Bytes from one row of a tile to the next in shared memory, free of bank conflicts."""
-        return self.width * self.item + (0 if self.swizzle else CHUNK)
+    def layout(self) -> Layout:
+        """How a tile of Q, K, V or O lies in shared memory."""
+        return layout(self.width * self.item)
 
     @property
     def warps(self) -> int:
@@ -95,30 +114,30 @@ class Variant:
     @property
     def q_bytes(self) -> int:
         """Bytes of the query tile: float32 keeps each word as two numbers of 11 bits."""
-        return self.rows * self.pitch * (1 if self.half else 2)
+        return self.rows * self.layout.pitch * (1 if self.half else 2)
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of one tile of K or of V."""
-        return self.keys * self.pitch
+        return self.keys * self.layout.pitch
 
     @property
-    def score_pitch(self) -> int:
-        """Bytes from one row of a tile of S or P to the next in shared memory."""
-        return self.keys * self.item + CHUNK
+    def score_layout(self) -> Layout:
+        """How a tile of S or P lies in shared memory."""
+        return layout(self.keys * self.item)
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a block."""
-        scores = self.rows * self.score_pitch
+        scores = self.rows * self.score_layout.pitch
         if self.kernel == "standard_scores":
             return self.q_bytes + max(self.kv_bytes, 0) + scores
         if self.kernel == "standard_output":
-            return self.stages * (scores + self.kv_bytes) + self.rows * self.pitch
+            return self.stages * (scores + self.kv_bytes) + self.rows * self.layout.pitch
         if self.kernel == "standard_softmax":
             return 0
         if self.kernel == "flash1":
-            return self.q_bytes + self.rows * self.pitch + 2 * self.kv_bytes
+            return self.q_bytes + self.rows * self.layout.pitch + 2 * self.kv_bytes
         return self.q_bytes + 2 * self.stages * self.kv_bytes
 
     @property

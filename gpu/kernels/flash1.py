@@ -27,8 +27,8 @@ def flash1(lane: Any, v: Variant) -> Callable[..., None]:
     cuda, float32, int32 = lane.cuda, lane.float32, lane.int32
     small = lane.int32
     row_bytes = v.head_dim * v.item
-    copy_queries = copier(lane, v, v.rows, row_bytes, v.pitch, v.swizzle)
-    copy_keys = copier(lane, v, v.keys, row_bytes, v.pitch, v.swizzle)
+    copy_queries = copier(lane, v, v.rows, row_bytes, v.layout)
+    copy_keys = copier(lane, v, v.keys, row_bytes, v.layout)
     clear = padder(lane, v)
     steps = softmax(lane, v)
     mask, absorb, row_sums, normalise = steps.mask, steps.absorb, steps.row_sums, steps.normalise
@@ -37,7 +37,7 @@ def flash1(lane: Any, v: Variant) -> Callable[..., None]:
     scores, accumulate, take_queries = matrix.scores, matrix.accumulate, matrix.take_queries
     split = not v.half
     split_queries = take_queries if v.half else matrix.split_queries
-    output = rows_of_output(lane, v, v.width // 8, v.pitch, v.swizzle)
+    output = rows_of_output(lane, v, v.width // 8, v.layout)
     put, take, write = output.put, output.take, output.write
     query_start = lane.device(causal_query_start)
 
@@ -45,8 +45,8 @@ def flash1(lane: Any, v: Variant) -> Callable[..., None]:
     steps_per_tile, threads = v.keys // v.step, v.threads
     m_tiles, warp_rows = v.m_tiles, 16 * v.m_tiles
     causal, padded = v.causal, v.width != v.head_dim
-    pitch, q_bytes, kv_bytes = v.pitch, v.q_bytes, v.kv_bytes
-    o_bytes, tile_rows, key_rows = v.rows * v.pitch, v.rows, v.keys
+    pitch, q_bytes, kv_bytes = v.layout.pitch, v.q_bytes, v.kv_bytes
+    o_bytes, tile_rows, key_rows = v.rows * v.layout.pitch, v.rows, v.keys
     q_rows = tile_rows if v.half else 2 * tile_rows
     statistics = 2 * v.m_tiles
     s_size, o_size = m_tiles * v.step // 2, m_tiles * v.width // 2
@@ -122,7 +122,7 @@ def flash1(lane: Any, v: Variant) -> Callable[..., None]:
                     split_queries(q_at)
                     barrier()
                 take_queries(q_at + warp_row * pitch, q)
-                take(o_at + warp_row * pitch, o)
+                take(o_at + warp_row * pitch, 0, o)
                 unnormalise(o, l)
                 if column != 0:  # from here on l is this lane's share of the sum
                     for x in range(statistics):
@@ -143,7 +143,7 @@ def flash1(lane: Any, v: Variant) -> Callable[..., None]:
                         accumulate(o, s, kv_at + kv_bytes + part * step * pitch)
                 row_sums(l)
                 normalise(o, l)
-                put(o_at + warp_row * pitch, o)
+                put(o_at + warp_row * pitch, 0, o)
                 warp_barrier()
                 valid = rows - warp_row
                 write(o_at + warp_row * pitch, o_from + (first + warp_row) * o_row, o_row,

@@ -28,8 +28,8 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
     cuda, float32, int32 = lane.cuda, lane.float32, lane.int32
     small = lane.int32
     row_bytes = v.head_dim * v.item
-    copy_queries = copier(lane, v, v.rows, row_bytes, v.pitch, v.swizzle)
-    copy_keys = copier(lane, v, v.keys, row_bytes, v.pitch, v.swizzle)
+    copy_queries = copier(lane, v, v.rows, row_bytes, v.layout)
+    copy_keys = copier(lane, v, v.keys, row_bytes, v.layout)
     clear = padder(lane, v)
     steps = softmax(lane, v)
     mask, absorb, row_sums, normalise = steps.mask, steps.absorb, steps.row_sums, steps.normalise
@@ -37,7 +37,7 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
     scores, accumulate, take_queries = matrix.scores, matrix.accumulate, matrix.take_queries
     split = not v.half
     split_queries = take_queries if v.half else matrix.split_queries
-    output = rows_of_output(lane, v, v.width // 8, v.pitch, v.swizzle)
+    output = rows_of_output(lane, v, v.width // 8, v.layout)
     put, write = output.put, output.write
     key_stop = lane.device(causal_key_stop)
 
@@ -47,7 +47,7 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
     causal, padded = v.causal, v.width != v.head_dim
     alternate, backwards = v.order == "snake", v.order == "reverse"
     double = v.stages == 2
-    pitch, q_bytes, kv_bytes = v.pitch, v.q_bytes, v.kv_bytes
+    pitch, q_bytes, kv_bytes = v.layout.pitch, v.q_bytes, v.kv_bytes
     tile_rows, all_kv_rows = v.rows, 2 * v.stages * v.keys
     q_rows = tile_rows if v.half else 2 * tile_rows
     statistics = 2 * v.m_tiles
@@ -153,7 +153,7 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
 
         row_sums(l)
         normalise(o, l)
-        put(q_warp, o)
+        put(q_warp, 0, o)
         warp_barrier()
         valid = rows - warp_row
         row = number * n_q + first + warp_row

@@ -20,14 +20,14 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     cuda, int32 = lane.cuda, lane.int32
     m_tiles, s_tiles, o_tiles = v.m_tiles, v.step // 8, v.width // 8
     k_steps = v.width // 16
-    pitch, swizzle = v.pitch, v.swizzle
+    pitch, shift, bits = v.layout
     in_registers = v.q_in_registers
     a_size = 4 * m_tiles
 
     def query_place(kk):  # type: ignore[no-untyped-def]
         """Lane's row of the 16 x 16 tile kk: rows 0-7 and 8-15, then the same of columns 8-15."""
         n = lane_number()
-        return (n & 15) * pitch + (((2 * kk + (n >> 4)) ^ (n & swizzle)) * CHUNK)
+        return (n & 15) * pitch + (((2 * kk + (n >> 4)) ^ ((n >> shift) & bits)) * CHUNK)
 
     query_place = device(query_place)
 
@@ -59,7 +59,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                     f = ldmatrix(q_at + i * 16 * pitch + query_place(kk))
                     for x in range(4):
                         a[4 * i + x] = f[x]
-            column = ((2 * kk + part) ^ (n & swizzle)) * CHUNK
+            column = ((2 * kk + part) ^ ((n >> shift) & bits)) * CHUNK
             for j in range(s_tiles // 2):
                 b = ldmatrix(rows + j * 16 * pitch + column)
                 for i in range(m_tiles):
@@ -94,7 +94,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                 for y in range(4):
                     a[4 * i + y] = pack(s[x + 2 * y], s[x + 2 * y + 1])
             for j in range(o_tiles // 2):
-                column = ((2 * j + part) ^ (n & swizzle)) * CHUNK
+                column = ((2 * j + part) ^ ((n >> shift) & bits)) * CHUNK
                 b = transposed(rows + kk * 16 * pitch + column)
                 for i in range(m_tiles):
                     for half in range(2):

@@ -25,8 +25,9 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     cuda, int32 = lane.cuda, lane.int32
     m_tiles, s_tiles, o_tiles = v.m_tiles, v.step // 8, v.width // 8
     k_steps = v.width // 8
-    pitch, width, rows = v.pitch, v.width, v.rows
-    low_part = v.rows * v.pitch
+    pitch, shift, bits = v.layout
+    width, rows = v.width, v.rows
+    low_part = v.rows * v.layout.pitch
     a_size = 4 * m_tiles
 
     def rest(x, high):  # type: ignore[no-untyped-def]
@@ -39,7 +40,9 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
         """Split the query tile in place, by all threads of the block."""
         for at in range(thread(), rows * width, threads):
             row = at // width
-            place = q_at + row * pitch + (at - row * width) * 4
+            word = at - row * width
+            chunk = (word >> 2) ^ ((row >> shift) & bits)
+            place = q_at + row * pitch + chunk * CHUNK + (word & 3) * 4
             x = load(place)
             high = round_tf32(x)
             store_shared_int(place, high)
@@ -72,21 +75,24 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     def scores(s, q, q_at, k_at):  # type: ignore[no-untyped-def]
         """S = Q K^T for the step's keys."""
         n = lane_number()
-        q_rows = q_at + (n & 15) * pitch + (n >> 4) * CHUNK
-        k_rows = k_at + ((n & 7) + ((n >> 4) << 3)) * pitch + ((n >> 3) & 1) * CHUNK
+        q_rows = q_at + (n & 15) * pitch
+        k_rows = k_at + ((n & 7) + ((n >> 4) << 3)) * pitch
+        turn = (n >> shift) & bits
         high = cuda.local.array(a_size, int32)
         low = cuda.local.array(a_size, int32)
         for x in range(m_tiles * s_tiles * 4):
             s[x] = ZERO
         for kk in range(k_steps):
+            q_column = ((2 * kk + (n >> 4)) ^ turn) * CHUNK
+            k_column = ((2 * kk + ((n >> 3) & 1)) ^ turn) * CHUNK
             for i in range(m_tiles):
-                f = ldmatrix(q_rows + i * 16 * pitch + 2 * kk * CHUNK)
-                r = ldmatrix(q_rows + i * 16 * pitch + 2 * kk * CHUNK + low_part)
+                f = ldmatrix(q_rows + i * 16 * pitch + q_column)
+                r = ldmatrix(q_rows + i * 16 * pitch + q_column + low_part)
                 for x in range(4):
                     high[4 * i + x] = f[x]
                     low[4 * i + x] = r[x]
             for j in range(s_tiles // 2):
-                b = ldmatrix(k_rows + j * 16 * pitch + 2 * kk * CHUNK)
+                b = ldmatrix(k_rows + j * 16 * pitch + k_column)
                 for half in range(2):
                     x0 = as_float(b[2 * half])
                     x1 = as_float(b[2 * half + 1])
@@ -109,7 +115,10 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
         n = lane_number()
         g = n // 4
         t = n % 4
-        first = v_at + 2 * t * pitch + g * 4
+        # Rows 2t and 2t + 1 of eight; column g of eight is word g % 4 of chunk g / 4.
+        first = v_at + 2 * t * pitch + (g & 3) * 4
+        even_turn = ((2 * t) >> shift) & bits
+        odd_turn = ((2 * t + 1) >> shift) & bits
         high = cuda.local.array(a_size, int32)
         low = cuda.local.array(a_size, int32)
         for kk in range(s_tiles):
@@ -120,9 +129,10 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                     high[4 * i + y] = round_tf32(p)
                     low[4 * i + y] = rest(p, high[4 * i + y])
             for j in range(o_tiles):
-                at = first + kk * 8 * pitch + j * 32
-                x0 = load(at)
-                x1 = load(at + pitch)
+                at = first + kk * 8 * pitch
+                chunk = 2 * j + (g >> 2)
+                x0 = load(at + (chunk ^ even_turn) * CHUNK)
+                x1 = load(at + pitch + (chunk ^ odd_turn) * CHUNK)
                 h0 = round_tf32(x0)
                 h1 = round_tf32(x1)
                 l0 = rest(x0, h0)

@@ -22,19 +22,19 @@ def scores(lane: Any, v: Variant) -> Callable[..., None]:
     shared_base, product = lane.shared_base, lane.product
     cuda, float32, int32, small = lane.cuda, lane.float32, lane.int32, lane.int32
     row_bytes = v.head_dim * v.item
-    copy_queries = copier(lane, v, v.rows, row_bytes, v.pitch, v.swizzle)
-    copy_keys = copier(lane, v, v.keys, row_bytes, v.pitch, v.swizzle)
+    copy_queries = copier(lane, v, v.rows, row_bytes, v.layout)
+    copy_keys = copier(lane, v, v.keys, row_bytes, v.layout)
     clear, mask = padder(lane, v), online_softmax(lane, v).mask
     matrix = (half if v.half else single).products(lane, v)
     multiply, take_queries = matrix.scores, matrix.take_queries
     split = not v.half
     split_queries = take_queries if v.half else matrix.split_queries
-    output = rows_of_output(lane, v, v.step // 8, v.score_pitch, 0)
+    output = rows_of_output(lane, v, v.step // 8, v.score_layout)
     put, write, write_words = output.put, output.write, output.write_words
     br, bc, step, item = v.br, v.bc, v.step, v.item
     steps_per_tile, warp_rows = v.keys // v.step, 16 * v.m_tiles
     causal, padded = v.causal, v.width != v.head_dim
-    pitch, q_bytes, kv_bytes, score_pitch = v.pitch, v.q_bytes, v.kv_bytes, v.score_pitch
+    pitch, q_bytes, kv_bytes, score_pitch = v.layout.pitch, v.q_bytes, v.kv_bytes, v.score_layout.pitch
     q_rows, key_rows = v.rows * (1 if v.half else 2), v.keys
     s_size = v.m_tiles * v.step // 2
     q_size = v.m_tiles * v.width // 4 if v.half and v.q_in_registers else 1
@@ -83,7 +83,7 @@ def scores(lane: Any, v: Variant) -> Callable[..., None]:
             diagonal = first + warp_row + offset - key
             if causal and diagonal + 1 < step:
                 mask(s, NO_LIMIT, small(diagonal - column), small(g))
-            put(s_at + part * step * item, s)
+            put(s_at, part * step, s)
         warp_barrier()
         to = S + ((number * n_q + first + warp_row) * n_k + k0) * item
         if n_k * item % 16 == 0 and bc * item % 16 == 0:
@@ -207,20 +207,20 @@ def output(lane: Any, v: Variant) -> Callable[..., None]:
     commit_copies, wait_for_copies = lane.commit_copies, lane.wait_for_copies
     shared_base, cuda, float32 = lane.shared_base, lane.cuda, lane.float32
     row_bytes = v.head_dim * v.item
-    copy_values = copier(lane, v, v.keys, row_bytes, v.pitch, v.swizzle)
-    copy_scores = copier(lane, v, v.rows, v.bc * v.item, v.score_pitch, 0)
+    copy_values = copier(lane, v, v.keys, row_bytes, v.layout)
+    copy_scores = copier(lane, v, v.rows, v.bc * v.item, v.score_layout)
     copy_ragged = lane_words(lane, v)
     matrix = (half if v.half else single).products(lane, v)
     accumulate = matrix.accumulate
-    take = rows_of_output(lane, v, v.step // 8, v.score_pitch, 0).take
-    rows_out = rows_of_output(lane, v, v.width // 8, v.pitch, v.swizzle)
+    take = rows_of_output(lane, v, v.step // 8, v.score_layout).take
+    rows_out = rows_of_output(lane, v, v.width // 8, v.layout)
     put, write = rows_out.put, rows_out.write
     clear = padder(lane, v)
     br, bc, step, words, item = v.br, v.bc, v.step, v.head_dim, v.item
     steps_per_tile, warp_rows = v.keys // v.step, 16 * v.m_tiles
     padded, key_rows, whole = v.width != v.head_dim, v.keys, v.bc == v.keys
-    pitch, kv_bytes, score_pitch = v.pitch, v.kv_bytes, v.score_pitch
-    score_bytes = v.rows * v.score_pitch
+    pitch, kv_bytes, score_pitch = v.layout.pitch, v.kv_bytes, v.score_layout.pitch
+    score_bytes = v.rows * v.score_layout.pitch
     s_size, o_size = v.m_tiles * v.step // 2, v.m_tiles * v.width // 2
 
     def kernel(  # type: ignore[no-untyped-def]
@@ -257,10 +257,10 @@ def output(lane: Any, v: Variant) -> Callable[..., None]:
             wait_for_copies()
             barrier()
             for part in range(steps_per_tile):
-                take(p_at + warp_row * score_pitch + part * step * item, s)
+                take(p_at + warp_row * score_pitch, part * step, s)
                 accumulate(o, s, v_at + part * step * pitch)
         barrier()
-        put(v_at + kv_bytes + warp_row * pitch, o)
+        put(v_at + kv_bytes + warp_row * pitch, 0, o)
         warp_barrier()
         row = number * n_q + first + warp_row
         write(v_at + kv_bytes + warp_row * pitch, O + row * words * item, words * item,
@@ -273,13 +273,17 @@ def lane_words(lane: Any, v: Variant) -> Any:
     """Return copy(destination, address, stride, rows, columns): a tile of P, word by word."""
     thread, load_2, load_4 = lane.thread, lane.load_2, lane.load_4
     store_shared_2, store_shared_int = lane.store_shared_2, lane.store_shared_int
-    threads, item, keys, pitch = v.threads, v.item, v.keys, v.score_pitch
+    threads, item, keys = v.threads, v.item, v.keys
+    pitch, shift, bits = v.score_layout
+    per_chunk = CHUNK // v.item
     total = v.rows * v.keys
 
     def copy(destination, address, stride, rows, columns):  # type: ignore[no-untyped-def]
         for at in range(thread(), total, threads):
             row = at // keys
             word = at - row * keys
+            chunk = (word // per_chunk) ^ ((row >> shift) & bits)
+            to = destination + row * pitch + chunk * CHUNK + word % per_chunk * item
             value = 0
             if row < rows and word < columns:
                 if item == 2:
@@ -287,8 +291,8 @@ def lane_words(lane: Any, v: Variant) -> Any:
                 else:
                     value = load_4(address + row * stride + word * item)
             if item == 2:
-                store_shared_2(destination + row * pitch + word * item, value)
+                store_shared_2(to, value)
             else:
-                store_shared_int(destination + row * pitch + word * item, value)
+                store_shared_int(to, value)
 
     return lane.device(copy)

@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from iosim.gpu.variant import CHUNK, WARP, Variant
+from iosim.gpu.variant import CHUNK, WARP, Layout, Variant
 
 ZERO = np.float32(0)
 ONE = np.float32(1)
 NEGATIVE_INFINITY = np.float32(-np.inf)
+# Below this the rounding of m, 2^-24 of it, is at most 2^-14 of a bit: a row's weights are off by one
+# factor, which cancels, and the largest still rounds to 1 in 16 bits.
+FUSED_BELOW = np.float32(2**10)
 
 
-def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, pitch: int, swizzle: int) -> Any:
+def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) -> Any:
     """Return copy(destination, address, stride, rows): a tile from global to shared memory.
 
     `rows` rows of `row_bytes` bytes, `stride` bytes apart, by all threads of the block; the rest of
@@ -27,6 +30,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, pitch: int, sw
     load_2, store_shared_2 = lane.load_2, lane.store_shared_2
     load_4, store_shared_int = lane.load_4, lane.store_shared_int
     threads, item = v.threads, v.item
+    pitch, shift, bits = form
     chunks = row_bytes // CHUNK
     total = tile_rows * chunks
     rounds = -(-total // threads)
@@ -42,7 +46,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, pitch: int, sw
             row = first + i * jump
             size = CHUNK if row < rows else 0
             if even or row < tile_rows:
-                to = destination + row * pitch + (chunk ^ (row & swizzle)) * CHUNK
+                to = destination + row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK
                 copy_async(to, source, size)
             source += jump * stride
 
@@ -53,7 +57,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, pitch: int, sw
             chunk = at - row * chunks
             size = CHUNK if row < rows else 0
             if even or at < total:
-                to = destination + row * pitch + (chunk ^ (row & swizzle)) * CHUNK
+                to = destination + row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK
                 copy_async(to, address + row * stride + chunk * CHUNK, size)
 
     words = row_bytes // item
@@ -65,7 +69,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, pitch: int, sw
             row = at // words
             word = at - row * words
             if row < tile_rows:
-                chunk = (word // per_chunk) ^ (row & swizzle)
+                chunk = (word // per_chunk) ^ ((row >> shift) & bits)
                 to = destination + row * pitch + chunk * CHUNK + word % per_chunk * item
                 value = 0
                 if row < rows:
@@ -86,14 +90,15 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, pitch: int, sw
 def padder(lane: Any, v: Variant) -> Any:
     """Return clear(base, rows): zeros in the chunks beyond head_dim of rows of a tile."""
     thread, store_shared_int = lane.thread, lane.store_shared_int
-    threads, pitch, swizzle, item = v.threads, v.pitch, v.swizzle, v.item
+    threads, item = v.threads, v.item
+    pitch, shift, bits = v.layout
     first, width = v.head_dim, v.width
     per_chunk = CHUNK // item
 
     def clear(base, rows):  # type: ignore[no-untyped-def]
         for row in range(thread(), rows, threads):
             for word in range(first, width, 4 // item):
-                chunk = (word // per_chunk) ^ (row & swizzle)
+                chunk = (word // per_chunk) ^ ((row >> shift) & bits)
                 at = base + row * pitch + chunk * CHUNK + word % per_chunk * item
                 store_shared_int(at, 0)
 
@@ -103,7 +108,9 @@ def padder(lane: Any, v: Variant) -> Any:
 def softmax(lane: Any, v: Variant) -> SimpleNamespace:
     """Return the steps of the online softmax on a warp's registers."""
     exp2, maximum, product = lane.exp2, lane.maximum, lane.product
-    from_lane_xor = lane.from_lane_xor
+    from_lane_xor, fused = lane.from_lane_xor, lane.fused
+    cuda, float32 = lane.cuda, lane.float32
+    statistics = 2 * v.m_tiles
     m_tiles, s_tiles, o_tiles = v.m_tiles, v.step // 8, v.width // 8
 
     def mask(s, stop, diagonal, row):  # type: ignore[no-untyped-def]
@@ -126,6 +133,9 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
         m counts in bits. Only -inf minus -inf is guarded: NaN and +inf reach their row. l is this
         lane's share of the row's sum.
         """
+        safe = cuda.local.array(statistics, float32)
+        shrink = cuda.local.array(statistics, float32)
+        largest = ZERO
         for i in range(m_tiles):
             for h in range(2):
                 high = s[i * s_tiles * 4 + 2 * h]
@@ -136,23 +146,37 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
                 high = maximum(high, from_lane_xor(high, 2))
                 old = m[2 * i + h]
                 grown = maximum(old, product(high, scale))
-                safe = grown
+                m[2 * i + h] = grown
+                safe[2 * i + h] = grown
                 if grown == NEGATIVE_INFINITY:
-                    safe = ZERO
-                shrink = exp2(old - safe)
+                    safe[2 * i + h] = ZERO
+                shrink[2 * i + h] = exp2(old - safe[2 * i + h])
+                largest = maximum(largest, abs(safe[2 * i + h]))
+        if largest < FUSED_BELOW:
+            for i in range(m_tiles):
+                for n in range(s_tiles):
+                    for e in range(4):
+                        at = (i * s_tiles + n) * 4 + e
+                        s[at] = exp2(fused(s[at], scale, -safe[2 * i + e // 2]))
+        else:
+            # The rounded product of the largest score is m itself, so that it weighs 1 however
+            # large it is; fused, what rounding took from m would be its exponent.
+            for i in range(m_tiles):
+                for n in range(s_tiles):
+                    for e in range(4):
+                        at = (i * s_tiles + n) * 4 + e
+                        s[at] = exp2(product(s[at], scale) - safe[2 * i + e // 2])
+        for i in range(m_tiles):
+            for h in range(2):
                 total = ZERO
                 for n in range(s_tiles):
                     at = (i * s_tiles + n) * 4 + 2 * h
-                    # Rounded products keep the exponent from being positive, whatever the scores.
-                    s[at] = exp2(product(s[at], scale) - safe)
-                    s[at + 1] = exp2(product(s[at + 1], scale) - safe)
                     total += s[at] + s[at + 1]
-                m[2 * i + h] = grown
-                l[2 * i + h] = l[2 * i + h] * shrink + total
+                l[2 * i + h] = l[2 * i + h] * shrink[2 * i + h] + total
                 for n in range(o_tiles):
                     at = (i * o_tiles + n) * 4 + 2 * h
-                    o[at] *= shrink
-                    o[at + 1] *= shrink
+                    o[at] *= shrink[2 * i + h]
+                    o[at + 1] *= shrink[2 * i + h]
 
     def row_sums(l):  # type: ignore[no-untyped-def]
         """Add up the shares of the four lanes of each row."""
@@ -191,12 +215,13 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
     )
 
 
-def rows_of_output(lane: Any, v: Variant, n_tiles: int, pitch: int, swizzle: int) -> SimpleNamespace:
+def rows_of_output(lane: Any, v: Variant, n_tiles: int, form: Layout) -> SimpleNamespace:
     """Return how fragments of n_tiles x 8 columns go to shared memory and rows go to global memory.
 
     `at` is the warp's first row in shared memory.
     """
     half, item, m_tiles = v.half, v.item, v.m_tiles
+    pitch, shift, bits = form
     lane_number = lane.lane_number
     pack = lane.pack_bfloat16 if v.dtype == "bfloat16" else lane.pack_float16
     unpack = lane.unpack_bfloat16 if v.dtype == "bfloat16" else lane.unpack_float16
@@ -207,21 +232,20 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, pitch: int, swizzle: int
     per_chunk = CHUNK // item
     warp_rows = 16 * m_tiles
 
-    def place(row, n, t):  # type: ignore[no-untyped-def]
-        column = 8 * n + 2 * t
-        chunk = (column // per_chunk) ^ (row & swizzle)
+    def place(row, column):  # type: ignore[no-untyped-def]
+        chunk = (column // per_chunk) ^ ((row >> shift) & bits)
         return row * pitch + chunk * CHUNK + column % per_chunk * item
 
     place = lane.device(place)
 
-    def put(at, s):  # type: ignore[no-untyped-def]
-        """Round a warp's fragments and write them to its rows of shared memory."""
+    def put(at, first, s):  # type: ignore[no-untyped-def]
+        """Round a warp's fragments and write them to its rows of shared memory, from a column."""
         g = lane_number() // 4
-        t = lane_number() % 4
+        column = first + lane_number() % 4 * 2
         for i in range(m_tiles):
             for h in range(2):
                 for n in range(n_tiles):
-                    to = at + place(16 * i + 8 * h + g, n, t)
+                    to = at + place(16 * i + 8 * h + g, column + 8 * n)
                     x = (i * n_tiles + n) * 4 + 2 * h
                     if half:
                         store_shared_int(to, pack(s[x], s[x + 1]))
@@ -229,14 +253,14 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, pitch: int, swizzle: int
                         store_shared_float(to, s[x])
                         store_shared_float(to + 4, s[x + 1])
 
-    def take(at, s):  # type: ignore[no-untyped-def]
-        """Read a warp's rows of shared memory into fragments."""
+    def take(at, first, s):  # type: ignore[no-untyped-def]
+        """Read a warp's rows of shared memory into fragments, from a column."""
         g = lane_number() // 4
-        t = lane_number() % 4
+        column = first + lane_number() % 4 * 2
         for i in range(m_tiles):
             for h in range(2):
                 for n in range(n_tiles):
-                    source = at + place(16 * i + 8 * h + g, n, t)
+                    source = at + place(16 * i + 8 * h + g, column + 8 * n)
                     x = (i * n_tiles + n) * 4 + 2 * h
                     if half:
                         pair = unpack(load_shared_int(source))
@@ -253,7 +277,7 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, pitch: int, swizzle: int
             row = i // chunks
             chunk = i - row * chunks
             if row < rows:
-                x = load_shared_16(at + row * pitch + (chunk ^ (row & swizzle)) * CHUNK)
+                x = load_shared_16(at + row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK)
                 store_16(address + row * stride + chunk * CHUNK, x[0], x[1], x[2], x[3])
 
     def write_words(at, address, stride, rows, words):  # type: ignore[no-untyped-def]
@@ -262,7 +286,7 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, pitch: int, swizzle: int
             row = i // words
             word = i - row * words
             if row < rows:
-                chunk = (word // per_chunk) ^ (row & swizzle)
+                chunk = (word // per_chunk) ^ ((row >> shift) & bits)
                 source = at + row * pitch + chunk * CHUNK + word % per_chunk * item
                 if half:
                     # Shared memory is read in 4 bytes; the word is one half of them.
