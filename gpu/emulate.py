@@ -1,13 +1,18 @@
 """Run a schedule's kernels on the emulator: results and byte counts without a GPU."""
 
+import datetime
+import importlib.metadata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 from iosim.gpu.emulator import Lanes, Memory
 from iosim.gpu.plan import Layout, launches, workspace
+from iosim.gpu.profiled import random_arrays
+from numpy.typing import NDArray
+
+from iosim.measured import Recording, Row
 from iosim.precision import precision
 from iosim.schedule.tree import Schedule
 
@@ -41,7 +46,9 @@ def emulate(
     if tuned.pop("unaligned", False):
         layout = Layout(layout.strides, aligned=False)
     arrays: dict[str, Array] = {}
-    addresses = {name: memory.add(name, array) for name, array in zip("QKV", (q, k, v), strict=True)}
+    addresses = {
+        name: memory.add(name, array) for name, array in zip("QKV", (q, k, v), strict=True)
+    }
     for name, (shape, dtype) in workspace(schedule).items():
         arrays[name] = np.full(shape, np.nan, precision(dtype).storage)
         addresses[name] = memory.add(name, arrays[name])
@@ -51,3 +58,27 @@ def emulate(
         given = tuple(addresses[name] for name in launch.buffers)
         lanes.run(kernel, launch.grid, (*given, *launch.numbers))
     return Emulation(arrays, memory.read, memory.written)
+
+
+def recording(schedules: Sequence[Schedule], seed: int = 0) -> Recording:
+    """Run schedules on the emulator and return the bytes as a recording, without times."""
+    rows = []
+    for schedule in schedules:
+        done = emulate(schedule, *random_arrays(schedule.shape, seed))
+        rows.append(
+            Row(
+                schedule=schedule.name,
+                shape=schedule.shape,
+                tiles=dict(schedule.tiles),
+                sm_read_bytes=sum(done.read_bytes.values()),
+                sm_write_bytes=sum(done.write_bytes.values()),
+            )
+        )
+    return Recording(
+        device="emulator",
+        driver="none",
+        date=datetime.date.today().isoformat(),
+        versions={"iosim": importlib.metadata.version("iosim")},
+        counters={},
+        rows=tuple(rows),
+    )

@@ -141,9 +141,7 @@ class Lanes:
             work = _matrix_product(16, lambda x, d=dtype: _to_float(_halves([x]), d))
             setattr(self, f"mma_{dtype}", self._mma(work))
             setattr(self, f"pack_{dtype}", lambda a, b, d=dtype: _round(a, d) | _round(b, d) << 16)
-            setattr(
-                self, f"unpack_{dtype}", lambda x, d=dtype: tuple(_to_float(_halves([x]), d))
-            )
+            setattr(self, f"unpack_{dtype}", lambda x, d=dtype: tuple(_to_float(_halves([x]), d)))
         self.mma_tf32 = self._mma(_matrix_product(8, lambda x: self.as_float(x & ~0x1FFF)))
 
     def run(self, kernel: Callable[..., None], grid: int, arguments: tuple[Any, ...]) -> None:

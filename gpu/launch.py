@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from iosim.errors import IosimError
 from iosim.gpu import compiler
 from iosim.gpu.arrays import View, view
 from iosim.gpu.plan import Launch, Layout, Limits, launches, workspace
 from iosim.gpu.variant import Variant
+
+from iosim.errors import IosimError
 from iosim.precision import precision
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
@@ -102,6 +102,10 @@ class Prepared:
         }
         return Result(arrays["O"], arrays.get("LSE"))
 
+    def release(self) -> None:
+        """Let go of the device memory."""
+        self._owners.clear()
+
     def scratch(self, name: str) -> Any:
         """Return the bytes of a buffer as a NumPy array of its dtype: S, P, m or l, say."""
         shape, dtype = workspace(self.schedule)[name]
@@ -151,16 +155,18 @@ def context() -> Any:
     """Return the current CUDA context; raises IosimError where there is no driver or device."""
     try:
         from numba import cuda
-
-        return cuda.current_context()
     except ImportError as error:
         raise IosimError(
             "the GPU backend is not installed; install it with pip install 'iosim[gpu]'"
         ) from error
+    try:
+        return cuda.current_context()
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(": ")
+        lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+        lines = [line for line in lines if not line.startswith("Error at")]
+        reason = lines[0] if lines else type(error).__name__
         raise IosimError(
-            f"no GPU can be used ({reason or type(error).__name__}); iosim gpu doctor says more"
+            f"no GPU can be used ({reason.rstrip('.')}); iosim gpu doctor says more"
         ) from error
 
 
@@ -259,9 +265,7 @@ def load(variant: Variant, step: Launch) -> Loaded:
     return _LOADED[key]
 
 
-def machine_code(
-    variant: Variant, step: Launch, target: compiler.Capability
-) -> compiler.Assembled:
+def machine_code(variant: Variant, step: Launch, target: compiler.Capability) -> compiler.Assembled:
     """Return the machine code of a variant, from the cache folder if it is there.
 
     The folder is the environment variable IOSIM_CACHE, by default ~/.cache/iosim.
@@ -299,5 +303,3 @@ def _sources() -> bytes:
     here = Path(__file__).parent
     files = sorted([*here.glob("kernels/*.py"), here / "ptx.py", here / "variant.py"])
     return b"".join(path.read_bytes() for path in files)
-
-

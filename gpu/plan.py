@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-
-from iosim.errors import IosimError
 from iosim.gpu.kernels.flash1 import flash1
 from iosim.gpu.kernels.flash2 import flash2
 from iosim.gpu.kernels.standard import output, scores, softmax
 from iosim.gpu.variant import Variant
+
+from iosim.errors import IosimError
 from iosim.schedule.registry import family
 from iosim.schedule.tree import For, Node, Schedule
 from iosim.shape import AttentionShape
@@ -197,8 +197,8 @@ def _refuse(schedule: Schedule) -> None:
         )
     if schedule.name == "standard_tiled" and schedule.tiles["bc"] < shape.head_dim:
         raise IosimError(
-            f"bc is {schedule.tiles['bc']}, but the kernel of standard_tiled holds whole rows of O: "
-            f"give at least head_dim, {shape.head_dim}"
+            f"bc is {schedule.tiles['bc']}, but the kernel of standard_tiled holds whole rows of "
+            f"O: give at least head_dim, {shape.head_dim}"
         )
     if max(shape.n_q, shape.n_k) > MOST_ROWS:
         raise IosimError(f"n_q and n_k may be at most {MOST_ROWS} on the GPU")

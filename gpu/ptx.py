@@ -94,7 +94,9 @@ ldmatrix = _instruction(_LDMATRIX.format(""), (I, I, I, I), (I,), effect=True)
 ldmatrix_transposed = _instruction(_LDMATRIX.format(".trans"), (I, I, I, I), (I,), effect=True)
 
 # 16 bytes from global to shared memory past L1: all of them, or zeros where `bytes` is 0.
-copy_async = _instruction("cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (I, L, I), effect=True)
+copy_async = _instruction(
+    "cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (I, L, I), effect=True
+)
 commit_copies = _instruction("cp.async.commit_group;", (), (), effect=True)
 wait_for_copies = _instruction("cp.async.wait_group 0;", (), (), effect=True)
 
@@ -115,17 +117,13 @@ load_4 = _instruction("ld.global.cg.b32 $0, [$1];", (I,), (L,), effect=True)
 load_2 = _instruction(
     "{.reg .b16 h; ld.global.cg.b16 h, [$1]; cvt.u32.u16 $0, h;}", (I,), (L,), effect=True
 )
-load_16 = _instruction(
-    "ld.global.cg.v4.b32 {$0,$1,$2,$3}, [$4];", (I, I, I, I), (L,), effect=True
-)
+load_16 = _instruction("ld.global.cg.v4.b32 {$0,$1,$2,$3}, [$4];", (I, I, I, I), (L,), effect=True)
 store_float = _instruction("st.global.f32 [$0], $1;", (), (L, F), effect=True)
 store_4 = _instruction("st.global.b32 [$0], $1;", (), (L, I), effect=True)
 store_2 = _instruction(
     "{.reg .b16 h; cvt.u16.u32 h, $1; st.global.b16 [$0], h;}", (), (L, I), effect=True
 )
-store_16 = _instruction(
-    "st.global.v4.b32 [$0], {$1,$2,$3,$4};", (), (L, I, I, I, I), effect=True
-)
+store_16 = _instruction("st.global.v4.b32 [$0], {$1,$2,$3,$4};", (), (L, I, I, I, I), effect=True)
 
 # Two floats rounded to nearest even in one register, the first in the low half; and back.
 pack_float16 = _instruction("cvt.rn.f16x2.f32 $0, $2, $1;", (I,), (F, F))
@@ -198,8 +196,6 @@ def from_lane_xor(value, bits):  # type: ignore[no-untyped-def]
 def logarithm(value):  # type: ignore[no-untyped-def]
     """Return the natural logarithm."""
     return math_log(value)
-
-
 
 
 @device

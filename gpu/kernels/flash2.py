@@ -1,14 +1,14 @@
-"""FlashAttention-2: a block per tile of queries; O, l and m stay in registers, K and V stream by."""
+"""FlashAttention-2: a block per tile of queries; O, l, m stay in registers, K and V stream by."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from iosim.gpu.kernels import half, single
 from iosim.gpu.kernels.tile import NEGATIVE_INFINITY, ZERO, copier, padder, rows_of_output, softmax
 from iosim.gpu.variant import Variant
+
 from iosim.schedule.relation import causal_key_stop
 
 LN2 = np.float32(math.log(2))

@@ -34,7 +34,12 @@ def scores(lane: Any, v: Variant) -> Callable[..., None]:
     br, bc, step, item = v.br, v.bc, v.step, v.item
     steps_per_tile, warp_rows = v.keys // v.step, 16 * v.m_tiles
     causal, padded = v.causal, v.width != v.head_dim
-    pitch, q_bytes, kv_bytes, score_pitch = v.layout.pitch, v.q_bytes, v.kv_bytes, v.score_layout.pitch
+    pitch, q_bytes, kv_bytes, score_pitch = (
+        v.layout.pitch,
+        v.q_bytes,
+        v.kv_bytes,
+        v.score_layout.pitch,
+    )
     q_rows, key_rows = v.rows * (1 if v.half else 2), v.keys
     s_size = v.m_tiles * v.step // 2
     q_size = v.m_tiles * v.width // 4 if v.half and v.q_in_registers else 1

@@ -1,22 +1,21 @@
 """What the kernels share: copies of tiles, the online softmax of a warp's rows, rows of output.
 
 A warp owns 16 rows of queries for each of its `m_tiles`. In a 16 x 8 accumulator lane l holds rows
-g = l / 4 and g + 8, columns 2t and 2t + 1 with t = l % 4, so that `s[(i * n_tiles + n) * 4 + 2 h + e]`
-is row 16 i + 8 h + g and column 8 n + 2 t + e.
+g = l / 4 and g + 8, columns 2t and 2t + 1 with t = l % 4, so that
+`s[(i * n_tiles + n) * 4 + 2 h + e]` is row 16 i + 8 h + g and column 8 n + 2 t + e.
 """
 
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-
 from iosim.gpu.variant import CHUNK, WARP, Layout, Variant
 
 ZERO = np.float32(0)
 ONE = np.float32(1)
 NEGATIVE_INFINITY = np.float32(-np.inf)
-# Below this the rounding of m, 2^-24 of it, is at most 2^-14 of a bit: a row's weights are off by one
-# factor, which cancels, and the largest still rounds to 1 in 16 bits.
+# Below this the rounding of m, 2^-24 of it, is at most 2^-14 of a bit: a row's weights are off by
+# one factor, which cancels, and the largest still rounds to 1 in 16 bits.
 FUSED_BELOW = np.float32(2**10)
 
 

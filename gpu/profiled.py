@@ -1,0 +1,103 @@
+"""The program that runs under Nsight Compute: launches cases one by one, each bracketed.
+
+`python -m iosim.gpu.profiled CASES ANSWERS` reads a JSON list of cases and writes what it launched.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from iosim.gpu.launch import Prepared, capability, machine_code
+from iosim.gpu.plan import launches
+from iosim.gpu.variant import Variant
+
+from iosim.precision import precision
+from iosim.schedule.registry import family
+from iosim.schedule.tree import Schedule
+from iosim.shape import AttentionShape
+
+REGISTER_BYTES = 4
+
+
+def schedule_of(case: dict[str, Any]) -> Schedule:
+    """Return the schedule of a case: {"schedule": name, "shape": {...}, "tiles": {...}}."""
+    return family(case["schedule"]).build(AttentionShape(**case["shape"]), **case["tiles"])
+
+
+def random_arrays(shape: AttentionShape, seed: int = 0) -> list[np.ndarray[Any, Any]]:
+    """Return random Q, K and V: a million words, repeated, as counters do not look at values."""
+    rng = np.random.default_rng(seed)
+    storage = precision(shape.dtype).storage
+    made = []
+    for heads, n in ((shape.heads, shape.n_q), *[(shape.kv_heads, shape.n_k)] * 2):
+        size = shape.batch * heads * n * shape.head_dim
+        words = rng.standard_normal(min(size, 1 << 20), np.float32).astype(storage)
+        made.append(np.resize(words, (shape.batch, heads, n, shape.head_dim)))
+    return made
+
+
+def launch_all(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Launch each case between profiler marks; return its kernels' resources in order."""
+    from numba import cuda
+
+    answers = []
+    for case in cases:
+        schedule = schedule_of(case)
+        prepared = Prepared(schedule, *random_arrays(schedule.shape))
+        cuda.synchronize()
+        cuda.profile_start()
+        prepared.launch()
+        cuda.synchronize()
+        cuda.profile_stop()
+        kernels = [
+            {
+                "kernel": kernel.variant.kernel,
+                "threads": kernel.variant.threads,
+                "registers": kernel.registers,
+                "shared_bytes": kernel.variant.shared_bytes,
+                "local_bytes": kernel.local_bytes,
+                "m_tiles": kernel.variant.m_tiles,
+                "step": kernel.variant.step,
+                "stages": kernel.variant.stages,
+            }
+            for kernel in prepared.kernels
+        ]
+        answers.append({"kernels": kernels})
+        prepared.release()
+    return answers
+
+
+def allocated_bytes(kernels: list[dict[str, Any]]) -> int:
+    """Return the shared memory and registers that a block has, in bytes, of the largest kernel."""
+    return max(
+        kernel["shared_bytes"] + REGISTER_BYTES * kernel["registers"] * kernel["threads"]
+        for kernel in kernels
+    )
+
+
+def compile_all(cases: list[dict[str, Any]], processes: int) -> None:
+    """Compile what the cases need into the cache, in so many processes."""
+    import multiprocessing
+
+    target = capability()
+    first: dict[Variant, int] = {}
+    for index, case in enumerate(cases):
+        for launch in launches(schedule_of(case)):
+            first.setdefault(launch.variant, index)
+    work = [(cases[index], variant.kernel, target) for variant, index in first.items()]
+    if len(work) > 1:
+        with multiprocessing.get_context("spawn").Pool(min(processes, len(work))) as pool:
+            pool.starmap(_compile, work)
+
+
+def _compile(case: dict[str, Any], kernel: str, target: Any) -> None:
+    for launch in launches(schedule_of(case)):
+        if launch.variant.kernel == kernel:
+            machine_code(launch.variant, launch, target)
+
+
+if __name__ == "__main__":
+    given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    Path(sys.argv[2]).write_text(json.dumps(launch_all(given)), encoding="utf-8")
