@@ -126,7 +126,7 @@ class Lanes:
     """The instructions of one block's lanes, by the names of `iosim.gpu.ptx`."""
 
     float32 = np.float32
-    int32 = staticmethod(int)
+    int32 = int64 = staticmethod(int)
 
     def __init__(self, memory: Memory, threads: int, shared_bytes: int) -> None:
         """Prepare a block of `threads` lanes with `shared_bytes` bytes of shared memory."""
@@ -134,6 +134,7 @@ class Lanes:
         self._me = threading.local()
         self._shared = np.full(shared_bytes, POISON, np.uint8)
         self._warps = [_Warp(WARP) for _ in range(threads // WARP)]
+        self._groups = [_Warp(4 * WARP) for _ in range(threads // (4 * WARP))]
         self._barrier = threading.Barrier(threads)
         self._block = 0
         self.cuda = SimpleNamespace(local=SimpleNamespace(array=self._local_array))
@@ -175,7 +176,7 @@ class Lanes:
         except BaseException as error:
             failed.append(error)
             self._barrier.abort()
-            for warp in self._warps:
+            for warp in (*self._warps, *self._groups):
                 warp.barrier.abort()
 
     def _local_array(self, size: int, dtype: Any) -> NDArray[Any]:
@@ -240,6 +241,74 @@ class Lanes:
         if not 0 <= at <= len(self._shared) - size or at % size:
             raise IosimError(f"access of {size} bytes outside shared memory, at {at}")
         return int(at)
+
+    def fence_products(self) -> None:
+        """Make copies visible to warpgroup products, which all memory is here."""
+
+    def _described(self, descriptor: int, rows: int, columns: int, transposed: bool) -> Any:
+        """Return the rows x columns words that a descriptor of 128-byte swizzled panels names.
+
+        Rows are those of Q, K or (`transposed`) of V^T, whose words lie along the rows.
+        """
+        start, panels, eights = ((descriptor >> at & 0x3FFF) << 4 for at in (0, 16, 32))
+        r, c = np.arange(rows)[:, None], np.arange(columns)[None, :]
+        if transposed:
+            at = start + r // 64 * panels + r % 64 * 2 + c // 8 * eights + c % 8 * 128
+        else:
+            at = start + r // 8 * eights + r % 8 * 128 + c * 2
+        at ^= (at >> 7 & 7) << 4
+        return self._shared.view(np.uint16)[at >> 1]
+
+    def _group_product(self, values: Any, work: Callable[[list[Any]], Any], out: Any) -> None:
+        """Exchange values within the warpgroup and write this lane's fragments of the result."""
+        i = self._me.thread
+        d = self._groups[i // 128].exchange(i % 128, values, work)
+        row, t = i % 128 // WARP * 16 + i % WARP // 4, i % 4
+        for x in range(len(out)):
+            out[x] = d[row + x // 2 % 2 * 8, x // 4 * 8 + 2 * t + x % 2]
+
+    def warpgroup_scores(
+        self, n: int, k_steps: int, dtype: str, q_panel: int, k_panel: int
+    ) -> Callable[..., None]:
+        """Return product(s, q, k) as `iosim.gpu.ptx` does."""
+
+        def work(slots: list[Any]) -> Any:
+            q, k = slots[0]
+            s = np.zeros((64, n), np.float32)
+            for step in range(k_steps):
+                a, b = (
+                    _to_float(
+                        self._described(x + ((step % 4 * 32 + step // 4 * panel) >> 4), rows, 16, False),
+                        dtype,
+                    )
+                    for x, rows, panel in ((q, 64, q_panel), (k, n, k_panel))
+                )
+                s += a @ b.T
+            return s
+
+        return lambda s, q, k: self._group_product((q, k), work, s)
+
+    def warpgroup_output(self, n: int, k_steps: int, dtype: str) -> Callable[..., None]:
+        """Return product(o, p, v) as `iosim.gpu.ptx` does."""
+
+        def work(slots: list[Any]) -> Any:
+            o, p = np.zeros((64, n), np.float32), np.zeros((64, 16 * k_steps), np.float32)
+            for i, (mine, words, v) in enumerate(slots):
+                row, t = i // WARP * 16 + i % WARP // 4, i % 4
+                for x, value in enumerate(mine):
+                    o[row + x // 2 % 2 * 8, x // 4 * 8 + 2 * t + x % 2] = value
+                for x, word in enumerate(words):
+                    column = x // 2 * 8 + 2 * t
+                    p[row + x % 2 * 8, column : column + 2] = _to_float(_halves([word]), dtype)
+            for step in range(k_steps):
+                b = self._described(v + (step * 16 * 128 >> 4), n, 16, True)
+                o += p[:, 16 * step : 16 * step + 16] @ _to_float(b, dtype).T
+            return o
+
+        def product(o: Any, p: Any, v: int) -> None:
+            self._group_product((o.copy(), p.copy(), v), work, o)
+
+        return product
 
     def copy_async(self, to: int, source: int, size: int) -> None:
         """Copy 16 bytes past L1, or write zeros; it happens when somebody waits for it."""
@@ -361,8 +430,3 @@ class Lanes:
     def logarithm(x: Any) -> Any:
         """Return the natural logarithm."""
         return np.log(np.float32(x))
-
-    @staticmethod
-    def fused(a: Any, b: Any, c: Any) -> Any:
-        """Return a b + c rounded once (in float64, which holds the product exactly)."""
-        return np.float32(np.float64(a) * np.float64(b) + np.float64(c))

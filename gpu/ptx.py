@@ -145,7 +145,9 @@ maximum = _instruction("max.f32 $0, $1, $2;", (F,), (F, F))  # the other one bes
 # A product that is rounded before anything is added to it: never part of a fused multiply-add.
 product = _instruction("mul.rn.f32 $0, $1, $2;", (F,), (F, F))
 
-fused = _instruction("fma.rn.f32 $0, $1, $2, $3;", (F,), (F, F, F))
+
+# What ordinary and asynchronous copies wrote becomes visible to warpgroup products.
+fence_products = _instruction("fence.proxy.async.shared::cta;", (), (), effect=True)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -159,7 +161,7 @@ def shared_base(typingctx):  # type: ignore[no-untyped-def]
             form = ir.ArrayType(ir.IntType(8), 0)
             found = ir.GlobalVariable(builder.module, form, name, addrspace=_SHARED)
             found.linkage = "external"
-            found.align = 128
+            found.align = 1024  # the pattern of 128-byte rows that warpgroup products read
         return builder.ptrtoint(found, ir.IntType(32))
 
     return signature(types.int32), generate
@@ -167,6 +169,7 @@ def shared_base(typingctx):  # type: ignore[no-untyped-def]
 
 float32 = np.float32
 int32 = np.int32
+int64 = np.int64
 
 
 def device(function: Device) -> Device:
@@ -214,3 +217,94 @@ def barrier():  # type: ignore[no-untyped-def]
 def warp_barrier():  # type: ignore[no-untyped-def]
     """Wait for all lanes of the warp."""
     cuda.syncwarp()
+
+
+def _pointer(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    from numba.cuda.np.arrayobj import make_array
+
+    return make_array(kind)(context, builder, value).data
+
+
+def _on_arrays(text: str, floats: int, integers: int, descriptors: int, tied: bool) -> Device:
+    """Return a device function on (floats, [integers,] descriptors...) that rewrites the floats.
+
+    The arrays are local ones, whose words are registers: $0 .. are the floats, then the integers
+    and the descriptors; with `tied` the floats are read too.
+    """
+
+    def generate(context: Any, builder: Any, sign: Any, values: Any) -> Any:
+        kinds = list(sign.args)
+        out = _pointer(context, builder, kinds[0], values[0])
+        zero = ir.IntType(32)
+
+        def places(pointer: Any, count: int) -> list[Any]:
+            return [builder.gep(pointer, [zero(i)]) for i in range(count)]
+
+        given = []
+        if integers:
+            found = _pointer(context, builder, kinds[1], values[1])
+            given += [builder.load(place) for place in places(found, integers)]
+        given += list(values[len(values) - descriptors :])
+        letters = ["=f"] * floats + ["r"] * integers + ["l"] * descriptors
+        if tied:
+            given += [builder.load(place) for place in places(out, floats)]
+            letters += [str(i) for i in range(floats)]
+        form = ir.FunctionType(
+            ir.LiteralStructType([ir.FloatType()] * floats), [value.type for value in given]
+        )
+        letters.append("~{memory}")
+        call = builder.call(
+            ir.InlineAsm(form, text, ",".join(letters), side_effect=True), given
+        )
+        for i, place in enumerate(places(out, floats)):
+            builder.store(builder.extract_value(call, i), place)
+        return context.get_dummy_value()
+
+    def with_integers(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+        return signature(types.void, a, b, types.int64), generate
+
+    def without(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+        return signature(types.void, a, types.int64, types.int64), generate
+
+    return intrinsic(with_integers if integers else without)  # type: ignore[no-any-return]
+
+
+def _wgmma(n: int, dtype: str, a: str, b: str, accumulate: str, transposed: bool) -> str:
+    kind = "bf16" if dtype == "bfloat16" else "f16"
+    d = ",".join(f"${i}" for i in range(n // 2))
+    turns = f"{int(transposed)}" if a.startswith("{") else f"0, {int(transposed)}"
+    return (
+        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{d}}}, {a}, {b}, "
+        f"{accumulate}, 1, 1, {turns};"
+    )
+
+
+def warpgroup_scores(n: int, k_steps: int, dtype: str, q_panel: int, k_panel: int) -> Device:
+    """Return product(s, q, k): 64 rows of Q times n rows of K, by the descriptors of both.
+
+    Four steps of 16 words lie in a panel of 128-byte rows, 32 bytes apart; panels are so many bytes
+    apart.
+    """
+    lines = ["{.reg .pred p0, p1; .reg .b64 a, b; setp.ne.b32 p0, 0, 0; setp.ne.b32 p1, 1, 0;"]
+    lines.append("wgmma.fence.sync.aligned;")
+    q, k = f"${n // 2}", f"${n // 2 + 1}"
+    for step in range(k_steps):
+        along = step % 4 * 32
+        lines.append(f"add.s64 a, {q}, {(along + step // 4 * q_panel) >> 4};")
+        lines.append(f"add.s64 b, {k}, {(along + step // 4 * k_panel) >> 4};")
+        lines.append(_wgmma(n, dtype, "a", "b", "p1" if step else "p0", False))
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;}")
+    return _on_arrays("\n".join(lines), n // 2, 0, 2, tied=False)
+
+
+def warpgroup_output(n: int, k_steps: int, dtype: str) -> Device:
+    """Return product(o, p, v): O += P V, P from registers, V by its descriptor, 16 rows a step."""
+    lines = ["{.reg .pred p1; .reg .b64 b; setp.ne.b32 p1, 1, 0;", "wgmma.fence.sync.aligned;"]
+    first = n // 2
+    v = f"${first + 4 * k_steps}"
+    for step in range(k_steps):
+        a = ",".join(f"${first + 4 * step + i}" for i in range(4))
+        lines.append(f"add.s64 b, {v}, {(step * 16 * 128) >> 4};")
+        lines.append(_wgmma(n, dtype, f"{{{a}}}", "b", "p1", True))
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;}")
+    return _on_arrays("\n".join(lines), n // 2, 4 * k_steps, 1, tied=True)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from iosim.units import ITEM_BYTES
 
 WARP = 32
+PANEL = 128  # bytes of a row in the panels that warpgroup products read
 CHUNK = 16  # bytes that one asynchronous copy moves
 HALF = ("float16", "bfloat16")
 
@@ -60,6 +61,7 @@ class Variant:
     aligned: bool = True
     min_blocks: int = 1
     q_in_registers: bool = True
+    warpgroup: bool = False
 
     @property
     def half(self) -> bool:
@@ -88,13 +90,16 @@ class Variant:
 
     @property
     def layout(self) -> Layout:
-        """How a tile of Q, K, V or O lies in shared memory."""
+        """How a tile of Q, K, V or O lies in shared memory; in panels for warpgroups."""
+        if self.warpgroup:
+            return layout(PANEL)
         return layout(self.width * self.item)
 
     @property
     def warps(self) -> int:
         """Warps of a block, each with 16 m_tiles rows of queries."""
-        return -(-self.br // (16 * self.m_tiles))
+        unit = 4 if self.warpgroup else 1
+        return -(-self.br // (16 * unit * self.m_tiles)) * unit
 
     @property
     def threads(self) -> int:
@@ -114,12 +119,17 @@ class Variant:
     @property
     def q_bytes(self) -> int:
         """Bytes of the query tile: float32 keeps each word as two numbers of 11 bits."""
-        return self.rows * self.layout.pitch * (1 if self.half else 2)
+        return self.rows * self.row_bytes * (1 if self.half else 2)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of Q, K or V in shared memory, padding included."""
+        return self.width * self.item if self.warpgroup else self.layout.pitch
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of one tile of K or of V."""
-        return self.keys * self.layout.pitch
+        return self.keys * self.row_bytes
 
     @property
     def score_layout(self) -> Layout:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from iosim.gpu.kernels import half, single
+from iosim.gpu.kernels import half, single, warpgroup
 from iosim.gpu.kernels.tile import NEGATIVE_INFINITY, ZERO, copier, padder, rows_of_output, softmax
-from iosim.gpu.variant import Variant
+from iosim.gpu.variant import Variant, layout
 
 from iosim.schedule.relation import causal_key_stop
 
@@ -33,11 +33,16 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
     clear = padder(lane, v)
     steps = softmax(lane, v)
     mask, absorb, row_sums, normalise = steps.mask, steps.absorb, steps.row_sums, steps.normalise
-    matrix = (half if v.half else single).products(lane, v)
+    matrix = (warpgroup if v.warpgroup else half if v.half else single).products(lane, v)
     scores, accumulate, take_queries = matrix.scores, matrix.accumulate, matrix.take_queries
     split = not v.half
     split_queries = take_queries if v.half else matrix.split_queries
-    output = rows_of_output(lane, v, v.width // 8, v.layout)
+    plain = layout(v.width * v.item)
+    output = rows_of_output(lane, v, v.width // 8, plain)
+    grouped, fence_products = v.warpgroup, lane.fence_products
+    # The rows that skip a masked step together: a warp's, or a warpgroup's.
+    unit_rows = 64 if v.warpgroup else 16 * v.m_tiles
+    o_pitch = plain.pitch
     put, write = output.put, output.write
     key_stop = lane.device(causal_key_stop)
 
@@ -102,6 +107,8 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
         q_warp = q_at + warp_row * pitch
 
         wait_for_copies()
+        if grouped:
+            fence_products()
         barrier()
         if split:
             split_queries(q_at)
@@ -114,6 +121,8 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
             if double:
                 at = kv_at + (turn & 1) * 2 * kv_bytes
                 wait_for_copies()
+                if grouped:
+                    fence_products()
                 barrier()
                 if turn + 1 < count:
                     following = j - 1 if reverse else j + 1
@@ -129,6 +138,8 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
                 copy_keys(at + kv_bytes, v_from + k0 * v_row, v_row, min(bc, n_k - k0))
                 commit_copies()
                 wait_for_copies()
+                if grouped:
+                    fence_products()
                 barrier()
             end = min((j + 1) * bc, n_k)
             for part in range(steps_per_tile):
@@ -137,7 +148,8 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
                 diagonal = first + warp_row + offset - key
                 needed = key < end
                 if causal:
-                    needed = needed and diagonal + warp_rows > 0
+                    last = first + warp_row // unit_rows * unit_rows + unit_rows - 1
+                    needed = needed and last + offset >= key
                 if needed:
                     scores(s, q, q_warp, at + part * step * pitch)
                     partial = key + step > end
@@ -153,11 +165,14 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
 
         row_sums(l)
         normalise(o, l)
-        put(q_warp, 0, o)
+        if grouped:
+            barrier()  # O takes the place of other warps' Q
+        o_warp = q_at + warp_row * o_pitch
+        put(o_warp, 0, o)
         warp_barrier()
         valid = rows - warp_row
         row = number * n_q + first + warp_row
-        write(q_warp, O + row * words * item, words * item, valid, words)
+        write(o_warp, O + row * words * item, words * item, valid, words)
         if column == 0:
             for x in range(2 * m_tiles):
                 local_row = x // 2 * 16 + x % 2 * 8 + g

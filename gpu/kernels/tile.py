@@ -9,14 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from iosim.gpu.variant import CHUNK, WARP, Layout, Variant
+from iosim.gpu.variant import CHUNK, PANEL, WARP, Layout, Variant
 
 ZERO = np.float32(0)
 ONE = np.float32(1)
 NEGATIVE_INFINITY = np.float32(-np.inf)
-# Below this the rounding of m, 2^-24 of it, is at most 2^-14 of a bit: a row's weights are off by
-# one factor, which cancels, and the largest still rounds to 1 in 16 bits.
-FUSED_BELOW = np.float32(2**10)
 
 
 def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) -> Any:
@@ -30,12 +27,20 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
     load_4, store_shared_int = lane.load_4, lane.store_shared_int
     threads, item = v.threads, v.item
     pitch, shift, bits = form
+    panel = tile_rows * PANEL if v.warpgroup else 0
     chunks = row_bytes // CHUNK
     total = tile_rows * chunks
     rounds = -(-total // threads)
     even = total % threads == 0
     regular = chunks and threads % chunks == 0
     jump = threads // chunks if regular else 0
+
+    def place(row, chunk):  # type: ignore[no-untyped-def]
+        if panel:
+            return (chunk >> 3) * panel + row * PANEL + ((chunk & 7) ^ (row & 7)) * CHUNK
+        return row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK
+
+    place = lane.device(place)
 
     def copy_regular(destination, address, stride, rows):  # type: ignore[no-untyped-def]
         first = thread() // chunks
@@ -45,7 +50,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
             row = first + i * jump
             size = CHUNK if row < rows else 0
             if even or row < tile_rows:
-                to = destination + row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK
+                to = destination + place(row, chunk)
                 copy_async(to, source, size)
             source += jump * stride
 
@@ -56,7 +61,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
             chunk = at - row * chunks
             size = CHUNK if row < rows else 0
             if even or at < total:
-                to = destination + row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK
+                to = destination + place(row, chunk)
                 copy_async(to, address + row * stride + chunk * CHUNK, size)
 
     words = row_bytes // item
@@ -68,8 +73,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
             row = at // words
             word = at - row * words
             if row < tile_rows:
-                chunk = (word // per_chunk) ^ ((row >> shift) & bits)
-                to = destination + row * pitch + chunk * CHUNK + word % per_chunk * item
+                to = destination + place(row, word // per_chunk) + word % per_chunk * item
                 value = 0
                 if row < rows:
                     if item == 2:
@@ -107,9 +111,7 @@ def padder(lane: Any, v: Variant) -> Any:
 def softmax(lane: Any, v: Variant) -> SimpleNamespace:
     """Return the steps of the online softmax on a warp's registers."""
     exp2, maximum, product = lane.exp2, lane.maximum, lane.product
-    from_lane_xor, fused = lane.from_lane_xor, lane.fused
-    cuda, float32 = lane.cuda, lane.float32
-    statistics = 2 * v.m_tiles
+    from_lane_xor = lane.from_lane_xor
     m_tiles, s_tiles, o_tiles = v.m_tiles, v.step // 8, v.width // 8
 
     def mask(s, stop, diagonal, row):  # type: ignore[no-untyped-def]
@@ -132,9 +134,6 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
         m counts in bits. Only -inf minus -inf is guarded: NaN and +inf reach their row. l is this
         lane's share of the row's sum.
         """
-        safe = cuda.local.array(statistics, float32)
-        shrink = cuda.local.array(statistics, float32)
-        largest = ZERO
         for i in range(m_tiles):
             for h in range(2):
                 high = s[i * s_tiles * 4 + 2 * h]
@@ -145,37 +144,24 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
                 high = maximum(high, from_lane_xor(high, 2))
                 old = m[2 * i + h]
                 grown = maximum(old, product(high, scale))
-                m[2 * i + h] = grown
-                safe[2 * i + h] = grown
+                safe = grown
                 if grown == NEGATIVE_INFINITY:
-                    safe[2 * i + h] = ZERO
-                shrink[2 * i + h] = exp2(old - safe[2 * i + h])
-                largest = maximum(largest, abs(safe[2 * i + h]))
-        if largest < FUSED_BELOW:
-            for i in range(m_tiles):
-                for n in range(s_tiles):
-                    for e in range(4):
-                        at = (i * s_tiles + n) * 4 + e
-                        s[at] = exp2(fused(s[at], scale, -safe[2 * i + e // 2]))
-        else:
-            # The rounded product of the largest score is m itself, so that it weighs 1 however
-            # large it is; fused, what rounding took from m would be its exponent.
-            for i in range(m_tiles):
-                for n in range(s_tiles):
-                    for e in range(4):
-                        at = (i * s_tiles + n) * 4 + e
-                        s[at] = exp2(product(s[at], scale) - safe[2 * i + e // 2])
-        for i in range(m_tiles):
-            for h in range(2):
+                    safe = ZERO
+                shrink = exp2(old - safe)
                 total = ZERO
                 for n in range(s_tiles):
                     at = (i * s_tiles + n) * 4 + 2 * h
+                    # The rounded product of the largest score is m itself, so that it weighs 1
+                    # however large it is; fused, what rounding took from m would be its exponent.
+                    s[at] = exp2(product(s[at], scale) - safe)
+                    s[at + 1] = exp2(product(s[at + 1], scale) - safe)
                     total += s[at] + s[at + 1]
-                l[2 * i + h] = l[2 * i + h] * shrink[2 * i + h] + total
+                m[2 * i + h] = grown
+                l[2 * i + h] = l[2 * i + h] * shrink + total
                 for n in range(o_tiles):
                     at = (i * o_tiles + n) * 4 + 2 * h
-                    o[at] *= shrink[2 * i + h]
-                    o[at + 1] *= shrink[2 * i + h]
+                    o[at] *= shrink
+                    o[at + 1] *= shrink
 
     def row_sums(l):  # type: ignore[no-untyped-def]
         """Add up the shares of the four lanes of each row."""
