@@ -1,6 +1,6 @@
 """Ours beside what torch has, in one run: medians of CUDA events, TFLOP/s and ratios."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
@@ -30,10 +30,10 @@ def visible_flops(shape: AttentionShape) -> int:
     return 4 * pairs * shape.head_dim * shape.batch * shape.heads
 
 
-def bench(schedule: Schedule, *, others: bool = True) -> list[dict[str, Any]]:
+def bench(schedule: Schedule, *, others: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Time a schedule's kernels and, where torch is installed, its attention on the same arrays.
 
-    Returns records with `seconds` (the median), `tflops` of the visible pairs, and `speed`, the
+    `others` names those to time ("torch flash", "triton (flex)", ...), by default all. Returns records with `seconds` (the median), `tflops` of the visible pairs, and `speed`, the
     schedule's speed over that of the other. Raises IosimError where there is no GPU.
     """
     context()
@@ -41,12 +41,16 @@ def bench(schedule: Schedule, *, others: bool = True) -> list[dict[str, Any]]:
     flops = visible_flops(shape)
     candidates: dict[str, Callable[[], Any] | str] = {}
     q, k, v = random_arrays(shape)
-    torch_arrays = _torch_arrays(q, k, v, shape.dtype) if others else None
+    torch_arrays = None if others == () else _torch_arrays(q, k, v, shape.dtype)
     arrays = torch_arrays or (q, k, v)
     prepared = Prepared(schedule, *arrays)
     candidates[f"iosim {schedule.name}"] = prepared.launch
     if torch_arrays:
-        candidates |= dict(_torch_calls(shape, *torch_arrays))
+        candidates |= {
+            name: call
+            for name, call in _torch_calls(shape, *torch_arrays)
+            if others is None or name in others
+        }
     records: list[dict[str, Any]] = []
     for name, call in candidates.items():
         seconds, note = None, ""

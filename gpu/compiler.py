@@ -48,7 +48,14 @@ def _pretending(capability: Capability) -> Iterator[None]:
         dispatcher.get_current_device = original
 
 
-def _assemble(compiler, kernel, kinds, capability, threads, min_blocks):
+def _assemble(
+    compiler: Any,
+    kernel: Callable[..., None],
+    kinds: tuple[Any, ...],
+    capability: Capability,
+    threads: int,
+    min_blocks: int,
+) -> Assembled:
     library, _ = compiler._compile_pyfunc_with_fixup(
         kernel,
         kinds,
@@ -70,39 +77,41 @@ def _assemble(compiler, kernel, kinds, capability, threads, min_blocks):
 
 @dataclass(frozen=True)
 class Resources:
-    """What the machine code of a kernel uses: registers a thread, spills, instructions by name."""
+    """What machine code uses: registers a thread, local memory, instructions by name."""
 
     registers: int
-    local_bytes: int
     instructions: dict[str, int]
 
     def count(self, *names: str) -> int:
-        """Return how many instructions have one of these names before the first dot."""
+        """Return how many instructions have one of these names (what stands before a dot)."""
         return sum(self.instructions.get(name, 0) for name in names)
+
+    @property
+    def local_instructions(self) -> int:
+        """Loads and stores of local memory: spilled registers and arrays that are none."""
+        return self.count("LDL", "STL")
+
+
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", re.M)
+_REGISTER = re.compile(r"\bR(\d+)\b")
 
 
 def resources(cubin: bytes, nvdisasm: str) -> Resources:
-    """Disassemble a cubin with the program `nvdisasm` and return what it uses."""
+    """Disassemble machine code with the program `nvdisasm` and return what it uses.
+
+    Raises IosimError where the program fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernel.cubin")
         path.write_bytes(cubin)
-        text = _run([nvdisasm, "-c", "-hex", str(path)])
+        try:
+            done = subprocess.run(
+                [nvdisasm, "-c", str(path)], capture_output=True, text=True, check=True, timeout=120
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise IosimError(f"{nvdisasm} failed ({error}); check that it is installed") from error
     found: dict[str, int] = {}
-    for match in re.finditer(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", text, re.M):
+    for match in _INSTRUCTION.finditer(done.stdout):
         found[match[1]] = found.get(match[1], 0) + 1
-    registers = max(_attribute(cubin, text), 0)
-    return Resources(registers, found.get("LDL", 0) + found.get("STL", 0), found)
-
-
-def _run(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise IosimError(f"{command[0]} failed ({error}); check that it is installed") from error
-    return done.stdout
-
-
-def _attribute(cubin: bytes, text: str) -> int:
-    """Return the registers a thread uses: the section header's info field holds them."""
-    numbers = [int(found) for found in re.findall(r"\bR(\d+)\b", text)]
-    return max(numbers, default=-1) + 1
+    highest = max((int(number) for number in _REGISTER.findall(done.stdout)), default=-1)
+    return Resources(highest + 1, found)

@@ -278,7 +278,9 @@ class Lanes:
             for step in range(k_steps):
                 a, b = (
                     _to_float(
-                        self._described(x + ((step % 4 * 32 + step // 4 * panel) >> 4), rows, 16, False),
+                        self._described(
+                            x + ((step % 4 * 32 + step // 4 * panel) >> 4), rows, 16, False
+                        ),
                         dtype,
                     )
                     for x, rows, panel in ((q, 64, q_panel), (k, n, k_panel))
@@ -293,13 +295,14 @@ class Lanes:
 
         def work(slots: list[Any]) -> Any:
             o, p = np.zeros((64, n), np.float32), np.zeros((64, 16 * k_steps), np.float32)
-            for i, (mine, words, v) in enumerate(slots):
+            for i, (mine, words, _) in enumerate(slots):
                 row, t = i // WARP * 16 + i % WARP // 4, i % 4
                 for x, value in enumerate(mine):
                     o[row + x // 2 % 2 * 8, x // 4 * 8 + 2 * t + x % 2] = value
                 for x, word in enumerate(words):
                     column = x // 2 * 8 + 2 * t
                     p[row + x % 2 * 8, column : column + 2] = _to_float(_halves([word]), dtype)
+            v = slots[0][2]
             for step in range(k_steps):
                 b = self._described(v + (step * 16 * 128 >> 4), n, 16, True)
                 o += p[:, 16 * step : 16 * step + 16] @ _to_float(b, dtype).T

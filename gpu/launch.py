@@ -177,6 +177,7 @@ def limits() -> Limits:
     return Limits(
         shared_bytes=device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
         registers=device.MAX_REGISTERS_PER_BLOCK,
+        warpgroups=tuple(device.compute_capability[:2]) == (9, 0),
     )
 
 

@@ -39,6 +39,7 @@ PARTS = ("standard_scores", "standard_softmax", "standard_output")
 MOST_ROWS = 1 << 30  # rows are counted in 32 bits within a tile
 MOST_THREADS = 1024
 MOST_REGISTERS = 255
+RESERVED_BYTES = 1024  # of shared memory, by the system for each block
 LOG2_E = math.log2(math.e)
 
 
@@ -48,6 +49,7 @@ class Limits:
 
     shared_bytes: int = 232448  # H100 and H200; an A100 has 166 912
     registers: int = 65536
+    warpgroups: bool = False  # wgmma: compute capability 9.0 only
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,28 @@ def _refuse(schedule: Schedule) -> None:
         raise IosimError(f"n_q and n_k may be at most {MOST_ROWS} on the GPU")
 
 
+def usual_tiles(name: str, shape: AttentionShape) -> dict[str, int]:
+    """Return the tiles that are fastest on an H200 (measured), for a schedule with kernels.
+
+    >>> usual_tiles("flash2", AttentionShape(8192, 8192, 128))
+    {'br': 128, 'bc': 128}
+    """
+    wide = shape.head_dim > 64
+    if name == "standard_tiled":
+        return {"br": 128, "bc": max(128, shape.head_dim)} if shape.item_bytes == 2 else {
+            "br": 64, "bc": max(64, shape.head_dim)
+        }  # fmt: skip
+    if name == "flash1":
+        return {"br": 64, "bc": 128 if shape.item_bytes == 2 and not wide else 64}
+    if shape.item_bytes == 4 and shape.head_dim > 128:
+        return {"br": 32, "bc": 16}
+    if shape.item_bytes == 4:
+        return {"br": 64 if wide else 128, "bc": 32}
+    if shape.head_dim > 128:
+        return {"br": 64, "bc": 64}
+    return {"br": 128 if wide else 64, "bc": 128}
+
+
 def key_order(schedule: Schedule) -> str:
     """Return the order in which the schedule's innermost loop over keys runs."""
     return [loop.order for loop in _loops(schedule.body) if loop.dim.name == "key"][-1]
@@ -256,7 +280,10 @@ def choose(
         return replace(plain, br=64, m_tiles=1, step=16, stages=1)
     if tuned:
         return replace(plain, **tuned)
-    found = list(_candidates(plain))
+    found = [
+        *(_warpgroup_candidates(plain, limits) if limits.warpgroups else ()),
+        *_candidates(plain),
+    ]
     for variant in found:
         if (
             variant.shared_bytes <= limits.shared_bytes
@@ -278,22 +305,51 @@ def choose(
     )
 
 
+def _warpgroup_candidates(plain: Variant, limits: Limits) -> Iterator[Variant]:
+    """Yield the variants whose products are a warpgroup's, the fastest first.
+
+    Warps hide each other's waits, so the steps with most warps on a multiprocessor come first, then
+    the longest (measured on an H200).
+    """
+    # At 256 the accumulators leave too few registers for the rest.
+    fits = plain.half and plain.aligned and plain.head_dim in (64, 128, 192)
+    if plain.kernel != "flash2" or not fits or plain.br < 64:
+        return
+    found = []
+    for step in _steps(plain, 128):
+        variant = replace(plain, step=step, q_in_registers=False, warpgroup=True)
+        blocks = min(
+            limits.shared_bytes // (variant.shared_bytes + RESERVED_BYTES),
+            limits.registers // (variant.registers * variant.threads),
+        )
+        if blocks:
+            found.append(replace(variant, min_blocks=blocks))
+    yield from sorted(found, key=lambda v: (-v.min_blocks * v.warps, -v.step))
+
+
+def _steps(plain: Variant, most: int) -> list[int]:
+    """Return the steps, longest first, that do not pad a tile of keys by half of it; 16 always."""
+
+    def padding(step: int) -> int:
+        return -(-plain.bc // step) * step - plain.bc
+
+    steps = [step for step in (128, 64, 32) if step <= most and 2 * padding(step) < plain.bc]
+    return [*steps, 16]
+
+
 def _candidates(plain: Variant) -> Iterator[Variant]:
     """Yield variants of one tile plan, the fastest first as measured on an H200."""
-    most = 128 if plain.half else 64
-    steps = [step for step in (128, 64, 32, 16) if step <= min(most, -(-plain.bc // 16) * 16)]
+    most = 128 if plain.half else 32 if plain.kernel == "standard_output" else 64
+    steps = _steps(plain, most)
     one_stage = plain.kernel.startswith("standard") or plain.kernel == "flash1"
-    wide = plain.head_dim > 128
-    m_tiles = (2, 1) if plain.br > 64 and not wide else (1, 2)
+    m_tiles = (2, 1) if plain.br > 64 >= plain.head_dim else (1, 2)
     for stages in (1,) if one_stage else (2, 1):
         for tiles in m_tiles:
             for step in steps:
-                # A step should not be padded by more than half of itself.
-                if -(-plain.bc // step) * step - plain.bc <= step // 2:
-                    yield replace(
-                        plain,
-                        m_tiles=tiles,
-                        step=step,
-                        stages=stages,
-                        q_in_registers=plain.half and plain.head_dim <= 64 * (2 // tiles),
-                    )
+                yield replace(
+                    plain,
+                    m_tiles=tiles,
+                    step=step,
+                    stages=stages,
+                    q_in_registers=plain.half and plain.head_dim <= 64 * (2 // tiles),
+                )

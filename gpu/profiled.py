@@ -4,14 +4,15 @@
 """
 
 import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from iosim.gpu.launch import Prepared, capability, machine_code
-from iosim.gpu.plan import launches
-from iosim.gpu.variant import Variant
+from iosim.gpu.launch import Prepared, capability, limits, machine_code
+from iosim.gpu.plan import Limits, launches
 
 from iosim.precision import precision
 from iosim.schedule.registry import family
@@ -78,26 +79,39 @@ def allocated_bytes(kernels: list[dict[str, Any]]) -> int:
 
 
 def compile_all(cases: list[dict[str, Any]], processes: int) -> None:
-    """Compile what the cases need into the cache, in so many processes."""
-    import multiprocessing
+    """Compile what the cases need into the cache, in so many processes; needs a device."""
+    target = json.dumps(capability())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "cases")
+        path.write_text(json.dumps(cases), encoding="utf-8")
+        program = [sys.executable, "-m", "iosim.gpu.profiled", "--compile", str(path), target]
+        workers = [
+            subprocess.Popen([*program, json.dumps([limits().__dict__, i, processes])])
+            for i in range(processes)
+        ]
+        for worker in workers:
+            worker.wait()  # what failed here is said again, in order, by the launch
 
-    target = capability()
-    first: dict[Variant, int] = {}
-    for index, case in enumerate(cases):
-        for launch in launches(schedule_of(case)):
-            first.setdefault(launch.variant, index)
-    work = [(cases[index], variant.kernel, target) for variant, index in first.items()]
-    if len(work) > 1:
-        with multiprocessing.get_context("spawn").Pool(min(processes, len(work))) as pool:
-            pool.starmap(_compile, work)
 
-
-def _compile(case: dict[str, Any], kernel: str, target: Any) -> None:
-    for launch in launches(schedule_of(case)):
-        if launch.variant.kernel == kernel:
-            machine_code(launch.variant, launch, target)
+def _compile(cases: list[dict[str, Any]], target: Any, share: Any) -> None:
+    """Compile every so many-th variant of the cases."""
+    given, first, step = share
+    variants = {
+        launch.variant: launch
+        for case in cases
+        for launch in launches(schedule_of(case), limits=Limits(**given))
+    }
+    for variant, launch in list(variants.items())[first::step]:
+        machine_code(variant, launch, target)
 
 
 if __name__ == "__main__":
-    given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    Path(sys.argv[2]).write_text(json.dumps(launch_all(given)), encoding="utf-8")
+    if sys.argv[1] == "--compile":
+        _compile(
+            json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")),
+            tuple(json.loads(sys.argv[3])),
+            json.loads(sys.argv[4]),
+        )
+    else:
+        given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        Path(sys.argv[2]).write_text(json.dumps(launch_all(given)), encoding="utf-8")

@@ -253,9 +253,7 @@ def _on_arrays(text: str, floats: int, integers: int, descriptors: int, tied: bo
             ir.LiteralStructType([ir.FloatType()] * floats), [value.type for value in given]
         )
         letters.append("~{memory}")
-        call = builder.call(
-            ir.InlineAsm(form, text, ",".join(letters), side_effect=True), given
-        )
+        call = builder.call(ir.InlineAsm(form, text, ",".join(letters), side_effect=True), given)
         for i, place in enumerate(places(out, floats)):
             builder.store(builder.extract_value(call, i), place)
         return context.get_dummy_value()

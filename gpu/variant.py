@@ -41,7 +41,8 @@ class Variant:
     `br` and `bc` are the tile plan's, whatever they are; `m_tiles` is the number of 16-row matrix
     tiles a warp owns, `step` the keys whose scores are in registers at a time, `stages` the K/V
     tiles in shared memory, `min_blocks` the blocks a multiprocessor should hold. `aligned` says
-    that rows begin at multiples of 16 bytes; other arrays are copied word by word.
+    that rows begin at multiples of 16 bytes; other arrays are copied word by word. `warpgroup`:
+    four warps share their matrix products (wgmma, compute capability 9.0).
 
     >>> v = Variant("flash2", "float16", head_dim=64, br=128, bc=64, m_tiles=2, step=64)
     >>> v.threads, v.shared_bytes
@@ -155,5 +156,7 @@ class Variant:
         """About how many registers a thread needs: accumulators, scores, operands, the rest."""
         output = self.m_tiles * self.width // 2
         scores = self.m_tiles * self.step // 2
+        if self.warpgroup:
+            return output + scores + self.step // 4 + (40 if self.width <= 192 else 88)
         queries = self.m_tiles * self.width // 4 if self.half and self.q_in_registers else 16
         return output + scores + queries + (48 if self.half else 96)

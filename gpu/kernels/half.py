@@ -6,6 +6,10 @@ from typing import Any
 from iosim.gpu.kernels.tile import ZERO
 from iosim.gpu.variant import CHUNK, Variant
 
+# Chunk c of a row lies at c ^ turn with turn < 8. Written as its eight and the place within it, the
+# addresses of all columns share a few registers.
+EIGHT = 8 * CHUNK
+
 
 def products(lane: Any, v: Variant) -> SimpleNamespace:
     """Return the two matrix products on tiles in shared memory, for a warp.
@@ -27,7 +31,9 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     def query_place(kk):  # type: ignore[no-untyped-def]
         """Lane's row of the 16 x 16 tile kk: rows 0-7 and 8-15, then the same of columns 8-15."""
         n = lane_number()
-        return (n & 15) * pitch + (((2 * kk + (n >> 4)) ^ ((n >> shift) & bits)) * CHUNK)
+        return (n & 15) * pitch + (
+            ((2 * (kk & 3) + (n >> 4)) ^ ((n >> shift) & bits)) * CHUNK + (kk >> 2) * EIGHT
+        )
 
     query_place = device(query_place)
 
@@ -47,6 +53,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
         key = (n & 7) + ((n >> 4) << 3)
         rows = k_at + key * pitch
         part = (n >> 3) & 1
+        turn = (n >> shift) & bits
         a = cuda.local.array(a_size, int32)
         for x in range(m_tiles * s_tiles * 4):
             s[x] = ZERO
@@ -59,7 +66,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                     f = ldmatrix(q_at + i * 16 * pitch + query_place(kk))
                     for x in range(4):
                         a[4 * i + x] = f[x]
-            column = ((2 * kk + part) ^ ((n >> shift) & bits)) * CHUNK
+            column = ((2 * (kk & 3) + part) ^ turn) * CHUNK + (kk >> 2) * EIGHT
             for j in range(s_tiles // 2):
                 b = ldmatrix(rows + j * 16 * pitch + column)
                 for i in range(m_tiles):
@@ -87,6 +94,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
         n = lane_number()
         rows = v_at + (n & 15) * pitch
         part = n >> 4
+        turn = (n >> shift) & bits
         a = cuda.local.array(a_size, int32)
         for kk in range(s_tiles // 2):
             for i in range(m_tiles):
@@ -94,7 +102,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                 for y in range(4):
                     a[4 * i + y] = pack(s[x + 2 * y], s[x + 2 * y + 1])
             for j in range(o_tiles // 2):
-                column = ((2 * j + part) ^ ((n >> shift) & bits)) * CHUNK
+                column = ((2 * (j & 3) + part) ^ turn) * CHUNK + (j >> 2) * EIGHT
                 b = transposed(rows + kk * 16 * pitch + column)
                 for i in range(m_tiles):
                     for half in range(2):

@@ -7,6 +7,7 @@ x = high + low with 11 bits each, and x y = high high + high low + low high: wha
 from types import SimpleNamespace
 from typing import Any
 
+from iosim.gpu.kernels.half import EIGHT
 from iosim.gpu.kernels.tile import ZERO
 from iosim.gpu.variant import CHUNK, Variant
 
@@ -83,8 +84,8 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
         for x in range(m_tiles * s_tiles * 4):
             s[x] = ZERO
         for kk in range(k_steps):
-            q_column = ((2 * kk + (n >> 4)) ^ turn) * CHUNK
-            k_column = ((2 * kk + ((n >> 3) & 1)) ^ turn) * CHUNK
+            q_column = ((2 * (kk & 3) + (n >> 4)) ^ turn) * CHUNK + (kk >> 2) * EIGHT
+            k_column = ((2 * (kk & 3) + ((n >> 3) & 1)) ^ turn) * CHUNK + (kk >> 2) * EIGHT
             for i in range(m_tiles):
                 f = ldmatrix(q_rows + i * 16 * pitch + q_column)
                 r = ldmatrix(q_rows + i * 16 * pitch + q_column + low_part)
@@ -129,8 +130,8 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                     high[4 * i + y] = round_tf32(p)
                     low[4 * i + y] = rest(p, high[4 * i + y])
             for j in range(o_tiles):
-                at = first + kk * 8 * pitch
-                chunk = 2 * j + (g >> 2)
+                at = first + kk * 8 * pitch + (j >> 2) * EIGHT
+                chunk = 2 * (j & 3) + (g >> 2)
                 x0 = load(at + (chunk ^ even_turn) * CHUNK)
                 x1 = load(at + pitch + (chunk ^ odd_turn) * CHUNK)
                 h0 = round_tf32(x0)

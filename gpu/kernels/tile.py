@@ -13,6 +13,7 @@ from iosim.gpu.variant import CHUNK, PANEL, WARP, Layout, Variant
 
 ZERO = np.float32(0)
 ONE = np.float32(1)
+UNROLLED_COPIES = 8
 NEGATIVE_INFINITY = np.float32(-np.inf)
 
 
@@ -54,6 +55,15 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
                 copy_async(to, source, size)
             source += jump * stride
 
+    def copy_rolled(destination, address, stride, rows):  # type: ignore[no-untyped-def]
+        """Do as copy_regular in a loop that is not unrolled, whose addresses take no registers."""
+        first = thread() // chunks
+        chunk = thread() % chunks
+        source = address + first * stride + chunk * CHUNK
+        for row in range(first, tile_rows, jump):
+            copy_async(destination + place(row, chunk), source, CHUNK if row < rows else 0)
+            source += jump * stride
+
     def copy_any(destination, address, stride, rows):  # type: ignore[no-untyped-def]
         for i in range(rounds):
             at = thread() + i * threads
@@ -87,7 +97,9 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
 
     if not v.aligned or row_bytes % CHUNK:
         return lane.device(copy_words)
-    return lane.device(copy_regular if regular else copy_any)
+    if regular:
+        return lane.device(copy_regular if rounds <= UNROLLED_COPIES else copy_rolled)
+    return lane.device(copy_any)
 
 
 def padder(lane: Any, v: Variant) -> Any:

@@ -14,7 +14,6 @@ from iosim.output import render, write_text
 from iosim.schedule.tree import Schedule
 from iosim.tiles import choose_tiles
 
-DEFAULT_TILES = {"br": 128, "bc": 64}
 RUN_COLUMNS = ("schedule", "n_q", "n_k", "head_dim", "dtype", "causal", "br", "bc", "largest_error",
                "tolerance", "standard_error", "agrees")  # fmt: skip
 MEASURE_COLUMNS = ("schedule", "n_q", "head_dim", "dtype", "causal", "br", "bc",
@@ -35,6 +34,8 @@ def gpu() -> None:
 
 def _chosen(given: dict[str, Any], default: tuple[str, ...]) -> list[Schedule]:
     """Return the schedules that the options state, on the tiles given or the usual ones."""
+    from iosim.gpu.plan import usual_tiles
+
     made = []
     for shape in shapes(given):
         for family in schedules(given, default):
@@ -50,7 +51,7 @@ def _chosen(given: dict[str, Any], default: tuple[str, ...]) -> list[Schedule]:
                 if given["tiles"]:
                     tiles = choose_tiles(family, shape, words, given["tiles"], sizes).sizes
                 else:
-                    tiles = DEFAULT_TILES | sizes
+                    tiles = usual_tiles(family.name, shape) | sizes
                 made.append(family.build(shape, **tiles))
     return made
 
@@ -89,8 +90,8 @@ def doctor(ctx: click.Context, form: str, output: Path | None) -> None:
 def run(ctx: click.Context, form: str, output: Path | None, seed: int, **given: Any) -> None:
     """Run kernels on random arrays and compare O and LSE with float64.
 
-    Tiles are 128 x 64 unless given. Exit code 1 where a result is further off than its derived
-    tolerance.
+    Tiles are the fastest ones unless given. Exit code 1 where a result is further off than its
+    derived tolerance.
     """
     _need_backend()
     from iosim.gpu.exactness import compare

@@ -23,6 +23,8 @@ from iosim.schedule.tree import For, Node, Schedule
 from iosim.shape import AttentionShape
 from iosim.tolerance import Execution, agrees, elementwise_error
 
+WARPGROUP = {"warpgroup": True, "q_in_registers": False}
+
 CASES = [
     ("flash2", "float16", {"n_q": 40, "n_k": 37, "heads": 2, "kv_heads": 1}, 32, 16, {}),
     ("flash2", "float16", {"head_dim": 24, "causal": True, "n_k": 50}, 32, 32, {"step": 16}),
@@ -32,6 +34,15 @@ CASES = [
     ("flash2", "float32", {"head_dim": 24, "causal": True, "batch": 2, "n_q": 20}, 20, 20, {}),
     ("flash2", "float32", {"n_q": 33, "n_k": 18}, 48, 16, {"m_tiles": 2, "step": 16}),
     ("flash2", "bfloat16", {"head_dim": 40, "causal": True}, 32, 32, {"q_in_registers": False}),
+    ("flash2", "float16", {"head_dim": 64, "n_q": 70, "n_k": 50}, 64, 32, WARPGROUP | {"step": 16}),
+    (
+        "flash2",
+        "bfloat16",
+        {"head_dim": 128, "n_q": 70, "n_k": 90, "causal": True},
+        50,
+        40,
+        WARPGROUP | {"step": 32},
+    ),
     ("flash1", "float16", {"heads": 2, "kv_heads": 1}, 32, 16, {}),
     ("flash1", "bfloat16", {"head_dim": 24, "causal": True}, 20, 20, {}),
     ("flash1", "float32", {"n_q": 50, "n_k": 20, "causal": True}, 16, 16, {}),
