@@ -33,8 +33,9 @@ def visible_flops(shape: AttentionShape) -> int:
 def bench(schedule: Schedule, *, others: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Time a schedule's kernels and, where torch is installed, its attention on the same arrays.
 
-    `others` names those to time ("torch flash", "triton (flex)", ...), by default all. Returns records with `seconds` (the median), `tflops` of the visible pairs, and `speed`, the
-    schedule's speed over that of the other. Raises IosimError where there is no GPU.
+    `others` names those to time ("torch flash", "triton (flex)", ...), by default all. Returns
+    records with `seconds` (the median), `tflops` of the visible pairs, and `speed`, the schedule's
+    speed over that of the other. Raises IosimError where there is no GPU.
     """
     context()
     shape = schedule.shape

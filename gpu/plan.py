@@ -308,8 +308,8 @@ def choose(
 def _warpgroup_candidates(plain: Variant, limits: Limits) -> Iterator[Variant]:
     """Yield the variants whose products are a warpgroup's, the fastest first.
 
-    Warps hide each other's waits, so the steps with most warps on a multiprocessor come first, then
-    the longest (measured on an H200).
+    Of the steps of 64 keys or more, those with most warps on a multiprocessor come first, as warps
+    hide each other's waits, then the longest (measured on an H200).
     """
     # At 256 the accumulators leave too few registers for the rest.
     fits = plain.half and plain.aligned and plain.head_dim in (64, 128, 192)
@@ -324,7 +324,7 @@ def _warpgroup_candidates(plain: Variant, limits: Limits) -> Iterator[Variant]:
         )
         if blocks:
             found.append(replace(variant, min_blocks=blocks))
-    yield from sorted(found, key=lambda v: (-v.min_blocks * v.warps, -v.step))
+    yield from sorted(found, key=lambda v: (v.step < 64, -v.min_blocks * v.warps, -v.step))
 
 
 def _steps(plain: Variant, most: int) -> list[int]:
