@@ -193,16 +193,23 @@ def check(recording: Recording) -> list[Check]:
                 )
             )
     copied = [row for row in recording.rows if row.schedule == "flash2" and row.copy_bytes]
-    if copied:
-        wrong = [row for row in copied if row.copy_bytes != row.counted().read_bytes]
-        checks.append(
-            Check(
-                "flash2: bytes of asynchronous copies equal the count exactly",
-                not wrong,
-                f"{len(copied)} rows, {len(wrong)} differ"
-                + (f" ({_label(wrong[0])})" * bool(wrong)),
+    for whole, tolerance, text in (
+        (True, 0.0, "exactly"),
+        (False, 0.02, "within 2 %, where not every thread copies in every round"),
+    ):
+        rows = [row for row in copied if _whole_rounds(row) == whole]
+        if rows:
+            worst, where = max(
+                ((abs((row.copy_bytes or 0) / row.counted().read_bytes - 1), row) for row in rows),
+                key=lambda pair: pair[0],
             )
-        )
+            checks.append(
+                Check(
+                    f"flash2: bytes of asynchronous copies equal the count {text}",
+                    worst <= tolerance,
+                    f"{len(rows)} rows, worst {worst:.1e} ({_label(where)})",
+                )
+            )
     spilled = [row for row in recording.rows if row.spill_bytes]
     known = [row for row in recording.rows if row.spill_bytes is not None]
     if known:
@@ -229,6 +236,19 @@ def check(recording: Recording) -> list[Check]:
             )
         )
     return checks
+
+
+def _whole_rounds(row: Row) -> bool:
+    """Return whether B_r fills the warps, and their threads are a power of two.
+
+    Where they are not, some threads sit out a round of copies; the counter that is attributed to the
+    copy instruction then errs by up to 1.3 %, while the bytes that arrive stay exact (measured).
+    """
+    (kernel,) = row.kernels
+    threads = kernel["threads"]
+    return (
+        row.tiles["br"] == threads // 32 * 16 * kernel["m_tiles"] and threads & (threads - 1) == 0
+    )
 
 
 def difference(row: Row, what: str) -> float:
