@@ -1,7 +1,7 @@
 """Record the sweep that tests the theorem on hardware: python benchmarks/gpu_sweep.py GROUP FILE.
 
-GROUP is flash2, flash1 or standard; `merge FILE FILE ... OUTPUT` joins recordings into one. Needs
-a GPU, Nsight Compute and permission to read counters.
+GROUP is flash2, float32, flash1 or standard; `merge FILE FILE ... OUTPUT` joins recordings into
+one. Needs a GPU, Nsight Compute and permission to read counters.
 """
 
 import json
@@ -31,9 +31,13 @@ def flash2() -> Iterator[Schedule]:
             for br in (64, 128):
                 yield build("flash2", n, d, br, 64, causal=True)
             yield build("flash2", n, d, 128, 64, dtype="bfloat16")
-            if n <= 32768:
-                for br in (32, 64) if d == 128 else (32, 64, 128):
-                    yield build("flash2", n, d, br, 32, dtype="float32")
+
+
+def float32() -> Iterator[Schedule]:
+    for d in HEAD_DIMS:
+        for n in LENGTHS[:6]:
+            for br in (32, 64, 128):
+                yield build("flash2", n, d, br, 32, dtype="float32")
 
 
 def flash1() -> Iterator[Schedule]:
@@ -52,7 +56,7 @@ def standard() -> Iterator[Schedule]:
             yield build("standard_tiled", n, d, 128, 128)
 
 
-GROUPS = {"flash2": flash2, "flash1": flash1, "standard": standard}
+GROUPS = {"flash2": flash2, "float32": float32, "flash1": flash1, "standard": standard}
 
 
 def merge(paths: list[str]) -> None:

@@ -407,13 +407,6 @@ class Lanes:
         """Return the 32 bits of a float32."""
         return int(np.float32(x).view(np.uint32))
 
-    def round_tf32(self, x: Any) -> int:
-        """Return the bits of x rounded to 11 bits, halves away from zero."""
-        bits = self.as_int(x)
-        if bits & 0x7F800000 == 0x7F800000:
-            return bits
-        return (bits + 0x1000) & 0xFFFFE000
-
     @staticmethod
     def exp2(x: Any) -> Any:
         """Return 2 to the x."""

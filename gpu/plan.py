@@ -214,15 +214,17 @@ def usual_tiles(name: str, shape: AttentionShape) -> dict[str, int]:
     """
     wide = shape.head_dim > 64
     if name == "standard_tiled":
-        return {"br": 128, "bc": max(128, shape.head_dim)} if shape.item_bytes == 2 else {
-            "br": 64, "bc": max(64, shape.head_dim)
-        }  # fmt: skip
+        if shape.item_bytes == 4:
+            return {"br": 32 if wide else 64, "bc": max(64, shape.head_dim)}
+        return {"br": 64 if shape.head_dim > 128 else 128, "bc": max(128, shape.head_dim)}
     if name == "flash1":
+        if shape.item_bytes == 4 and wide:
+            return {"br": 32, "bc": 32}
         return {"br": 64, "bc": 128 if shape.item_bytes == 2 and not wide else 64}
     if shape.item_bytes == 4 and shape.head_dim > 128:
         return {"br": 32, "bc": 16}
     if shape.item_bytes == 4:
-        return {"br": 64 if wide else 128, "bc": 32}
+        return {"br": 128, "bc": 32}
     if shape.head_dim > 128:
         return {"br": 64, "bc": 64}
     return {"br": 128 if wide else 64, "bc": 128}

@@ -136,7 +136,6 @@ unpack_bfloat16 = _instruction(
     (F, F),
     (I,),
 )
-round_tf32 = _instruction("cvt.rna.tf32.f32 $0, $1;", (I,), (F,))
 as_float = _instruction("mov.b32 $0, $1;", (F,), (I,))
 as_int = _instruction("mov.b32 $0, $1;", (I,), (F,))
 

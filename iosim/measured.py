@@ -218,7 +218,7 @@ def check(recording: Recording) -> list[Check]:
                 "no registers are spilled",
                 not spilled,
                 f"{len(known)} rows, {len(spilled)} spill"
-                + (f" ({_label(spilled[0])})" * bool(spilled)),
+                + "".join(f" ({_label(row)})" for row in spilled[:1]),
             )
         )
     law = [row for row in recording.rows if in_law(row)]
@@ -241,8 +241,9 @@ def check(recording: Recording) -> list[Check]:
 def _whole_rounds(row: Row) -> bool:
     """Return whether B_r fills the warps, and their threads are a power of two.
 
-    Where they are not, some threads sit out a round of copies; the counter that is attributed to the
-    copy instruction then errs by up to 1.3 %, while the bytes that arrive stay exact (measured).
+    Where they are not, some threads sit out a round of copies; the counter that is attributed to
+    the copy instruction then errs by up to 1.3 %, while the bytes that arrive stay exact
+    (measured).
     """
     (kernel,) = row.kernels
     threads = kernel["threads"]

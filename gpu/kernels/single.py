@@ -11,6 +11,10 @@ from iosim.gpu.kernels.half import EIGHT
 from iosim.gpu.kernels.tile import ZERO
 from iosim.gpu.variant import CHUNK, Variant
 
+# Of a float32's 23 bits TF32 keeps the upper 10.
+HALF_UNIT = 0x1000
+KEPT = -0x2000
+
 
 def products(lane: Any, v: Variant) -> SimpleNamespace:
     """Return the two matrix products on tiles in shared memory, for a warp (see `half`).
@@ -19,8 +23,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     """
     device, lane_number = lane.device, lane.lane_number
     ldmatrix, mma = lane.ldmatrix, lane.mma_tf32
-    load, round_tf32 = lane.load_shared_float, lane.round_tf32
-    as_float = lane.as_float
+    load, as_float, as_int = lane.load_shared_float, lane.as_float, lane.as_int
     store_shared_int = lane.store_shared_int
     thread, threads = lane.thread, v.threads
     cuda, int32 = lane.cuda, lane.int32
@@ -31,9 +34,15 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     low_part = v.rows * v.layout.pitch
     a_size = 4 * m_tiles
 
+    def upper(x):  # type: ignore[no-untyped-def]
+        """Return x rounded to 11 bits, halves away from zero: cvt.rna.tf32 in two instructions."""
+        return (as_int(x) + HALF_UNIT) & KEPT
+
+    upper = device(upper)
+
     def rest(x, high):  # type: ignore[no-untyped-def]
-        """Return what rounding to 11 bits has left, rounded in its turn."""
-        return round_tf32(x - as_float(high))
+        """Return what that has left, to be rounded as the tensor core cuts off its last bits."""
+        return as_int(x - as_float(high)) + HALF_UNIT
 
     rest = device(rest)
 
@@ -45,7 +54,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
             chunk = (word >> 2) ^ ((row >> shift) & bits)
             place = q_at + row * pitch + chunk * CHUNK + (word & 3) * 4
             x = load(place)
-            high = round_tf32(x)
+            high = upper(x)
             store_shared_int(place, high)
             store_shared_int(place + low_part, rest(x, high))
 
@@ -97,8 +106,8 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                 for half in range(2):
                     x0 = as_float(b[2 * half])
                     x1 = as_float(b[2 * half + 1])
-                    h0 = round_tf32(x0)
-                    h1 = round_tf32(x1)
+                    h0 = upper(x0)
+                    h1 = upper(x1)
                     l0 = rest(x0, h0)
                     l1 = rest(x1, h1)
                     for i in range(m_tiles):
@@ -127,15 +136,15 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                 x = (i * s_tiles + kk) * 4
                 for y in range(4):
                     p = s[x + (y & 1) * 2 + (y >> 1)]
-                    high[4 * i + y] = round_tf32(p)
+                    high[4 * i + y] = upper(p)
                     low[4 * i + y] = rest(p, high[4 * i + y])
             for j in range(o_tiles):
                 at = first + kk * 8 * pitch + (j >> 2) * EIGHT
                 chunk = 2 * (j & 3) + (g >> 2)
                 x0 = load(at + (chunk ^ even_turn) * CHUNK)
                 x1 = load(at + pitch + (chunk ^ odd_turn) * CHUNK)
-                h0 = round_tf32(x0)
-                h1 = round_tf32(x1)
+                h0 = upper(x0)
+                h1 = upper(x1)
                 l0 = rest(x0, h0)
                 l1 = rest(x1, h1)
                 for i in range(m_tiles):
