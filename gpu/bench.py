@@ -87,7 +87,7 @@ def time_of(call: Callable[[], Any]) -> float:
 
     for _ in range(WARM_UP):
         call()
-    times = []
+    times: list[float] = []
     for _ in range(REPEATS):
         start, end = cuda.event(), cuda.event()
         start.record()

@@ -8,16 +8,24 @@ array, a copy that nobody waited for and a word of fast memory that nobody wrote
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from iosim.gpu.fragments import (
+    WARP,
+    Bytes,
+    halves,
+    matrices,
+    matrix_product,
+    to_float,
+    unpacked,
+)
 from numpy.typing import NDArray
 
 from iosim.errors import IosimError
 
-Bytes = NDArray[np.uint8]
-WARP = 32
 POISON = 0xFF  # NaN in every float format
 
 
@@ -69,59 +77,6 @@ class _Warp:
         return self.made[turn]
 
 
-def _halves(x: Any) -> NDArray[np.uint16]:
-    return np.asarray(x, np.uint32).view(np.uint16)
-
-
-def _to_float(words: NDArray[np.uint16], dtype: str) -> NDArray[np.float32]:
-    if dtype == "float16":
-        return words.view(np.float16).astype(np.float32)
-    return (words.astype(np.uint32) << 16).view(np.float32)
-
-
-def _round(x: Any, dtype: str) -> int:
-    """Return the 16 bits of a float32 rounded to nearest even."""
-    if dtype == "float16":
-        return int(np.float16(x).view(np.uint16))
-    import ml_dtypes
-
-    return int(np.asarray(x).astype(ml_dtypes.bfloat16).view(np.uint16))
-
-
-def _matrix_product(depth: int, decode: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
-    """Return the work of an mma of 16 x 8 x depth on the lanes' (a0..a3, b0, b1, c0..c3)."""
-    per = depth // 8  # words of A in one register
-
-    def work(slots: list[Any]) -> NDArray[np.float32]:
-        a, b = np.zeros((16, depth), np.float32), np.zeros((depth, 8), np.float32)
-        c = np.zeros((16, 8), np.float32)
-        for lane, values in enumerate(slots):
-            g, t = divmod(lane, 4)
-            for i in range(4):
-                row, column = g + 8 * (i & 1), (i >> 1) * 4 * per + t * per
-                a[row, column : column + per] = decode(values[i])
-                c[g + 8 * (i >> 1), 2 * t + (i & 1)] = values[6 + i]
-            for i in range(2):
-                row = i * 4 * per + t * per
-                b[row : row + per, g] = decode(values[4 + i])
-        with np.errstate(all="ignore"):
-            return np.asarray(a @ b + c, np.float32)
-
-    return work
-
-
-def _matrices(shared: Bytes, transposed: bool) -> Callable[[list[Any]], Any]:
-    def work(slots: list[Any]) -> NDArray[np.uint32]:
-        rows = np.stack([shared[at : at + 16] for at in slots]).view(np.uint16)
-        four = rows.reshape(4, 8, 8)
-        if transposed:
-            four = np.ascontiguousarray(four.swapaxes(1, 2))
-        # Lane l holds row l / 4, words 2 (l % 4) and the next.
-        return four.reshape(4, WARP, 2).view(np.uint32)[..., 0]
-
-    return work
-
-
 class Lanes:
     """The instructions of one block's lanes, by the names of `iosim.gpu.ptx`."""
 
@@ -139,11 +94,13 @@ class Lanes:
         self._block = 0
         self.cuda = SimpleNamespace(local=SimpleNamespace(array=self._local_array))
         for dtype in ("float16", "bfloat16"):
-            work = _matrix_product(16, lambda x, d=dtype: _to_float(_halves([x]), d))
+            work = matrix_product(16, partial(unpacked, dtype))
             setattr(self, f"mma_{dtype}", self._mma(work))
-            setattr(self, f"pack_{dtype}", lambda a, b, d=dtype: _round(a, d) | _round(b, d) << 16)
-            setattr(self, f"unpack_{dtype}", lambda x, d=dtype: tuple(_to_float(_halves([x]), d)))
-        self.mma_tf32 = self._mma(_matrix_product(8, lambda x: self.as_float(x & ~0x1FFF)))
+            setattr(
+                self, f"pack_{dtype}", lambda a, b, d=dtype: rounded(a, d) | rounded(b, d) << 16
+            )
+            setattr(self, f"unpack_{dtype}", partial(unpacked, dtype))
+        self.mma_tf32 = self._mma(matrix_product(8, lambda x: self.as_float(x & ~0x1FFF)))
 
     def run(self, kernel: Callable[..., None], grid: int, arguments: tuple[Any, ...]) -> None:
         """Run a kernel block after block; raise what a lane raised first."""
@@ -233,7 +190,7 @@ class Lanes:
         return self._ldmatrix(at, True)
 
     def _ldmatrix(self, at: int, transposed: bool) -> tuple[int, ...]:
-        work = _matrices(self._shared, transposed)
+        work = matrices(self._shared, transposed)
         four = self._me.warp.exchange(self._me.lane, self._place(at, 16), work)
         return tuple(int(x) for x in four[:, self._me.lane])
 
@@ -277,7 +234,7 @@ class Lanes:
             s = np.zeros((64, n), np.float32)
             for step in range(k_steps):
                 a, b = (
-                    _to_float(
+                    to_float(
                         self._described(
                             x + ((step % 4 * 32 + step // 4 * panel) >> 4), rows, 16, False
                         ),
@@ -301,11 +258,11 @@ class Lanes:
                     o[row + x // 2 % 2 * 8, x // 4 * 8 + 2 * t + x % 2] = value
                 for x, word in enumerate(words):
                     column = x // 2 * 8 + 2 * t
-                    p[row + x % 2 * 8, column : column + 2] = _to_float(_halves([word]), dtype)
+                    p[row + x % 2 * 8, column : column + 2] = to_float(halves([word]), dtype)
             v = slots[0][2]
             for step in range(k_steps):
                 b = self._described(v + (step * 16 * 128 >> 4), n, 16, True)
-                o += p[:, 16 * step : 16 * step + 16] @ _to_float(b, dtype).T
+                o += p[:, 16 * step : 16 * step + 16] @ to_float(b, dtype).T
             return o
 
         def product(o: Any, p: Any, v: int) -> None:

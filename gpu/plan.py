@@ -101,7 +101,8 @@ def workspace(schedule: Schedule) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return what a schedule writes, outputs and scratch: name -> (shape, dtype)."""
     shape = schedule.shape
     rows = (shape.batch, shape.heads, shape.n_q)
-    found = {"O": ((*rows, shape.head_dim), shape.dtype)}
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    found["O"] = (*rows, shape.head_dim), shape.dtype
     if schedule.name == "flash2":
         found["LSE"] = rows, "float32"
     elif schedule.name == "flash1":
@@ -281,7 +282,8 @@ def choose(
     if kernel == "standard_softmax":
         return replace(plain, br=64, m_tiles=1, step=16, stages=1)
     if tuned:
-        return replace(plain, **tuned)
+        by_hand: Variant = replace(plain, **tuned)
+        return by_hand
     found = [
         *(_warpgroup_candidates(plain, limits) if limits.warpgroups else ()),
         *_candidates(plain),

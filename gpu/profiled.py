@@ -72,10 +72,11 @@ def launch_all(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def allocated_bytes(kernels: list[dict[str, Any]]) -> int:
     """Return the shared memory and registers that a block has, in bytes, of the largest kernel."""
-    return max(
+    largest: int = max(
         kernel["shared_bytes"] + REGISTER_BYTES * kernel["registers"] * kernel["threads"]
         for kernel in kernels
     )
+    return largest
 
 
 def compile_all(cases: list[dict[str, Any]], processes: int) -> None:

@@ -149,7 +149,7 @@ product = _instruction("mul.rn.f32 $0, $1, $2;", (F,), (F, F))
 fence_products = _instruction("fence.proxy.async.shared::cta;", (), (), effect=True)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def shared_base(typingctx):  # type: ignore[no-untyped-def]
     """Return the offset at which the block's dynamic shared memory begins."""
 

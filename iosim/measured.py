@@ -246,10 +246,9 @@ def _whole_rounds(row: Row) -> bool:
     (measured).
     """
     (kernel,) = row.kernels
-    threads = kernel["threads"]
-    return (
-        row.tiles["br"] == threads // 32 * 16 * kernel["m_tiles"] and threads & (threads - 1) == 0
-    )
+    threads: int = kernel["threads"]
+    rows: int = threads // 32 * 16 * kernel["m_tiles"]
+    return row.tiles["br"] == rows and threads & (threads - 1) == 0
 
 
 def difference(row: Row, what: str) -> float:
@@ -301,7 +300,8 @@ def fit(rows: Sequence[Row]) -> Law:
     values = np.log([(row.sm_read_bytes or math.nan) / _heads(row) for row in rows])
     solved = np.linalg.lstsq(table, values, rcond=None)[0]
     residual = float(np.abs(np.expm1(values - table @ solved)).max())
-    return Law(math.exp(solved[0]), *(float(x) for x in solved[1:]), residual)
+    c, n, d, memory = (float(x) for x in solved)
+    return Law(math.exp(c), n, d, memory, residual)
 
 
 def _heads(row: Row) -> int:

@@ -1,5 +1,7 @@
 """Q K^T and P V of a warp in float16 or bfloat16: mma.sync m16n8k16, operands by ldmatrix."""
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +30,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     in_registers = v.q_in_registers
     a_size = 4 * m_tiles
 
-    def query_place(kk):  # type: ignore[no-untyped-def]
+    def query_place(kk):
         """Lane's row of the 16 x 16 tile kk: rows 0-7 and 8-15, then the same of columns 8-15."""
         n = lane_number()
         return (n & 15) * pitch + (
@@ -37,7 +39,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
 
     query_place = device(query_place)
 
-    def take_queries(q_at, q):  # type: ignore[no-untyped-def]
+    def take_queries(q_at, q):
         """Read the warp's rows of Q into fragments."""
         if in_registers:
             for i in range(m_tiles):
@@ -46,7 +48,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                     for x in range(4):
                         q[(i * k_steps + kk) * 4 + x] = a[x]
 
-    def scores(s, q, q_at, k_at):  # type: ignore[no-untyped-def]
+    def scores(s, q, q_at, k_at):
         """S = Q K^T for the step's keys."""
         n = lane_number()
         # Keys 0-7 of columns 0-7 and of columns 8-15, then keys 8-15 of both.
@@ -89,7 +91,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                         s[x + 2] = d[2]
                         s[x + 3] = d[3]
 
-    def accumulate(o, s, v_at):  # type: ignore[no-untyped-def]
+    def accumulate(o, s, v_at):
         """O = O + P V for the step's keys; P is rounded to 16 bits here."""
         n = lane_number()
         rows = v_at + (n & 15) * pitch

@@ -4,6 +4,8 @@ x = high + low with 11 bits each, and x y = high high + high low + low high: wha
 2^-22 of it (3xTF32, as CUTLASS calls it).
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,19 +36,19 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     low_part = v.rows * v.layout.pitch
     a_size = 4 * m_tiles
 
-    def upper(x):  # type: ignore[no-untyped-def]
+    def upper(x):
         """Return x rounded to 11 bits, halves away from zero: cvt.rna.tf32 in two instructions."""
         return (as_int(x) + HALF_UNIT) & KEPT
 
     upper = device(upper)
 
-    def rest(x, high):  # type: ignore[no-untyped-def]
+    def rest(x, high):
         """Return what that has left, to be rounded as the tensor core cuts off its last bits."""
         return as_int(x - as_float(high)) + HALF_UNIT
 
     rest = device(rest)
 
-    def split_queries(q_at):  # type: ignore[no-untyped-def]
+    def split_queries(q_at):
         """Split the query tile in place, by all threads of the block."""
         for at in range(thread(), rows * width, threads):
             row = at // width
@@ -58,10 +60,10 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
             store_shared_int(place, high)
             store_shared_int(place + low_part, rest(x, high))
 
-    def take_queries(q_at, q):  # type: ignore[no-untyped-def]
+    def take_queries(q_at, q):
         """Do nothing: the fragments stay in shared memory."""
 
-    def add(s, x, a, i, b0, b1):  # type: ignore[no-untyped-def]
+    def add(s, x, a, i, b0, b1):
         """s[x:] += a b for matrix tile i."""
         d = mma(
             a[4 * i],
@@ -82,7 +84,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
 
     add = device(add)
 
-    def scores(s, q, q_at, k_at):  # type: ignore[no-untyped-def]
+    def scores(s, q, q_at, k_at):
         """S = Q K^T for the step's keys."""
         n = lane_number()
         q_rows = q_at + (n & 15) * pitch
@@ -116,7 +118,7 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
                         add(s, x, high, i, l0, l1)
                         add(s, x, high, i, h0, h1)
 
-    def accumulate(o, s, v_at):  # type: ignore[no-untyped-def]
+    def accumulate(o, s, v_at):
         """O = O + P V for the step's keys.
 
         The instruction sums over 8 keys in any order: its columns t and t + 4 of P are the lane's

@@ -5,6 +5,8 @@ g = l / 4 and g + 8, columns 2t and 2t + 1 with t = l % 4, so that
 `s[(i * n_tiles + n) * 4 + 2 h + e]` is row 16 i + 8 h + g and column 8 n + 2 t + e.
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,14 +38,14 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
     regular = chunks and threads % chunks == 0
     jump = threads // chunks if regular else 0
 
-    def place(row, chunk):  # type: ignore[no-untyped-def]
+    def place(row, chunk):
         if panel:
             return (chunk >> 3) * panel + row * PANEL + ((chunk & 7) ^ (row & 7)) * CHUNK
         return row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK
 
     place = lane.device(place)
 
-    def copy_regular(destination, address, stride, rows):  # type: ignore[no-untyped-def]
+    def copy_regular(destination, address, stride, rows):
         first = thread() // chunks
         chunk = thread() % chunks
         source = address + first * stride + chunk * CHUNK
@@ -55,7 +57,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
                 copy_async(to, source, size)
             source += jump * stride
 
-    def copy_rolled(destination, address, stride, rows):  # type: ignore[no-untyped-def]
+    def copy_rolled(destination, address, stride, rows):
         """Do as copy_regular in a loop that is not unrolled, whose addresses take no registers."""
         first = thread() // chunks
         chunk = thread() % chunks
@@ -64,7 +66,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
             copy_async(destination + place(row, chunk), source, CHUNK if row < rows else 0)
             source += jump * stride
 
-    def copy_any(destination, address, stride, rows):  # type: ignore[no-untyped-def]
+    def copy_any(destination, address, stride, rows):
         for i in range(rounds):
             at = thread() + i * threads
             row = at // chunks
@@ -77,7 +79,7 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
     words = row_bytes // item
     per_chunk = CHUNK // item
 
-    def copy_words(destination, address, stride, rows):  # type: ignore[no-untyped-def]
+    def copy_words(destination, address, stride, rows):
         for i in range((tile_rows * words + threads - 1) // threads):
             at = thread() + i * threads
             row = at // words
@@ -110,7 +112,7 @@ def padder(lane: Any, v: Variant) -> Any:
     first, width = v.head_dim, v.width
     per_chunk = CHUNK // item
 
-    def clear(base, rows):  # type: ignore[no-untyped-def]
+    def clear(base, rows):
         for row in range(thread(), rows, threads):
             for word in range(first, width, 4 // item):
                 chunk = (word // per_chunk) ^ ((row >> shift) & bits)
@@ -126,7 +128,7 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
     from_lane_xor = lane.from_lane_xor
     m_tiles, s_tiles, o_tiles = v.m_tiles, v.step // 8, v.width // 8
 
-    def mask(s, stop, diagonal, row):  # type: ignore[no-untyped-def]
+    def mask(s, stop, diagonal, row):
         """Hide the columns from `stop` on, and in row r (of 16 m_tiles) those above diagonal + r.
 
         `row` is the first row of this lane; stop and diagonal count from the lane's first column.
@@ -140,7 +142,7 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
                         if 8 * n + e >= limit:
                             s[at] = NEGATIVE_INFINITY
 
-    def absorb(s, o, m, l, scale):  # type: ignore[no-untyped-def]
+    def absorb(s, o, m, l, scale):
         """S becomes P = 2^(scale S - m); the state (m, l, O) takes the new maximum.
 
         m counts in bits. Only -inf minus -inf is guarded: NaN and +inf reach their row. l is this
@@ -175,13 +177,13 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
                     o[at] *= shrink
                     o[at + 1] *= shrink
 
-    def row_sums(l):  # type: ignore[no-untyped-def]
+    def row_sums(l):
         """Add up the shares of the four lanes of each row."""
         for i in range(2 * m_tiles):
             l[i] += from_lane_xor(l[i], 1)
             l[i] += from_lane_xor(l[i], 2)
 
-    def normalise(o, l):  # type: ignore[no-untyped-def]
+    def normalise(o, l):
         """O = O / l, zero for a row that has seen no key."""
         for i in range(m_tiles):
             for h in range(2):
@@ -193,7 +195,7 @@ def softmax(lane: Any, v: Variant) -> SimpleNamespace:
                     o[at] *= inverse
                     o[at + 1] *= inverse
 
-    def unnormalise(o, l):  # type: ignore[no-untyped-def]
+    def unnormalise(o, l):
         """O = O l: back from averages to sums."""
         for i in range(m_tiles):
             for h in range(2):
@@ -229,13 +231,13 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, form: Layout) -> SimpleN
     per_chunk = CHUNK // item
     warp_rows = 16 * m_tiles
 
-    def place(row, column):  # type: ignore[no-untyped-def]
+    def place(row, column):
         chunk = (column // per_chunk) ^ ((row >> shift) & bits)
         return row * pitch + chunk * CHUNK + column % per_chunk * item
 
     place = lane.device(place)
 
-    def put(at, first, s):  # type: ignore[no-untyped-def]
+    def put(at, first, s):
         """Round a warp's fragments and write them to its rows of shared memory, from a column."""
         g = lane_number() // 4
         column = first + lane_number() % 4 * 2
@@ -250,7 +252,7 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, form: Layout) -> SimpleN
                         store_shared_float(to, s[x])
                         store_shared_float(to + 4, s[x + 1])
 
-    def take(at, first, s):  # type: ignore[no-untyped-def]
+    def take(at, first, s):
         """Read a warp's rows of shared memory into fragments, from a column."""
         g = lane_number() // 4
         column = first + lane_number() % 4 * 2
@@ -267,7 +269,7 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, form: Layout) -> SimpleN
                         s[x] = load_shared_float(source)
                         s[x + 1] = load_shared_float(source + 4)
 
-    def write(at, address, stride, rows, words):  # type: ignore[no-untyped-def]
+    def write(at, address, stride, rows, words):
         """Write `rows` rows of `words` words from shared to global memory, 16 bytes a lane."""
         chunks = words * item // CHUNK
         for i in range(lane_number(), warp_rows * chunks, WARP):
@@ -277,7 +279,7 @@ def rows_of_output(lane: Any, v: Variant, n_tiles: int, form: Layout) -> SimpleN
                 x = load_shared_16(at + row * pitch + (chunk ^ ((row >> shift) & bits)) * CHUNK)
                 store_16(address + row * stride + chunk * CHUNK, x[0], x[1], x[2], x[3])
 
-    def write_words(at, address, stride, rows, words):  # type: ignore[no-untyped-def]
+    def write_words(at, address, stride, rows, words):
         """Do as `write` does where rows do not begin at multiples of 16 bytes, word by word."""
         for i in range(lane_number(), warp_rows * words, WARP):
             row = i // words

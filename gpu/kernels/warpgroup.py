@@ -5,6 +5,8 @@ with the row's number: what the tensor cores call the 128-byte swizzle. Accumula
 of 16 x 8 fragments, so that all else is as for a warp.
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,15 +29,15 @@ def products(lane: Any, v: Variant) -> SimpleNamespace:
     rows_apart = (EIGHT_ROWS >> 4) << 32 | SWIZZLE_128
     panels_apart = (key_panel >> 4) << 16
 
-    def take_queries(q_at, q):  # type: ignore[no-untyped-def]
+    def take_queries(q_at, q):
         """Do nothing: the products read Q from shared memory."""
 
-    def scores(s, q, q_at, k_at):  # type: ignore[no-untyped-def]
+    def scores(s, q, q_at, k_at):
         """S = Q K^T for the step's keys; q_at is the warp's first row, k_at the first key."""
         group_at = q_at - (thread() >> 5 & 3) * 16 * PANEL
         multiply_scores(s, wide(group_at >> 4) | rows_apart, wide(k_at >> 4) | rows_apart)
 
-    def accumulate(o, s, v_at):  # type: ignore[no-untyped-def]
+    def accumulate(o, s, v_at):
         """O = O + P V for the step's keys; P is rounded to 16 bits here."""
         p = cuda.local.array(p_size, int32)
         for x in range(p_size):

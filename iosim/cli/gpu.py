@@ -87,7 +87,7 @@ def doctor(ctx: click.Context, form: str, output: Path | None) -> None:
 @options.results
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random Q, K and V.")
 @click.pass_context
-def run(ctx: click.Context, form: str, output: Path | None, seed: int, **given: Any) -> None:
+def run(ctx: click.Context, /, form: str, output: Path | None, seed: int, **given: Any) -> None:
     """Run kernels on random arrays and compare O and LSE with float64.
 
     Tiles are the fastest ones unless given. Exit code 1 where a result is further off than its
