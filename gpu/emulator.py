@@ -19,6 +19,7 @@ from iosim.gpu.fragments import (
     halves,
     matrices,
     matrix_product,
+    packed,
     to_float,
     unpacked,
 )
@@ -96,9 +97,7 @@ class Lanes:
         for dtype in ("float16", "bfloat16"):
             work = matrix_product(16, partial(unpacked, dtype))
             setattr(self, f"mma_{dtype}", self._mma(work))
-            setattr(
-                self, f"pack_{dtype}", lambda a, b, d=dtype: rounded(a, d) | rounded(b, d) << 16
-            )
+            setattr(self, f"pack_{dtype}", partial(packed, dtype))
             setattr(self, f"unpack_{dtype}", partial(unpacked, dtype))
         self.mma_tf32 = self._mma(matrix_product(8, lambda x: self.as_float(x & ~0x1FFF)))
 

@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "tiles": LazyCommand("iosim.cli.tiles:tiles", "Find tile sizes that fit in a memory."),
     "plot": LazyCommand("iosim.cli.plot:plot", "Draw traffic against length, memory or tile size."),
     "fuzz": LazyCommand("iosim.cli.fuzz:fuzz", "Fuzz the merges of online softmax."),
-    "gpu": LazyCommand("iosim.cli.gpu:gpu", "Run schedules as GPU kernels; read their counters."),
+    "gpu": LazyCommand("iosim.cli.gpu:gpu", "Run schedules as GPU kernels, and count their bytes."),
 }
 
 

@@ -25,7 +25,7 @@ BENCH_COLUMNS = ("kernel", "n_q", "n_k", "head_dim", "heads", "dtype", "causal",
 
 @click.group()
 def gpu() -> None:
-    """Run schedules as GPU kernels and set hardware counters beside the count.
+    """Run schedules as GPU kernels, and count their bytes.
 
     Needs the extra iosim[gpu] and an NVIDIA GPU of compute capability 8.0 or later; doctor says
     what is missing.
