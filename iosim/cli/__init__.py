@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "claims": LazyCommand(
         "iosim.cli.claims:claims", "Recompute published claims and compare the verdicts."
     ),
+    "gpu": LazyCommand("iosim.cli.gpu:gpu", "Run schedules as GPU kernels, and count their bytes."),
 }
 
 
