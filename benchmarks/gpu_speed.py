@@ -10,7 +10,6 @@ from pathlib import Path
 
 from iosim.gpu.bench import bench
 from iosim.gpu.plan import usual_tiles
-
 from iosim.output import render
 from iosim.schedule import family
 from iosim.shape import AttentionShape

@@ -5,10 +5,9 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from iosim.errors import IosimError
 from iosim.gpu.launch import Prepared, context
 from iosim.gpu.profiled import random_arrays
-
-from iosim.errors import IosimError
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 

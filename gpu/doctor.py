@@ -81,8 +81,9 @@ def _guarded(what: str, look: Callable[[], str], advice: str) -> Finding:
 
 def _compiler() -> str:
     """Compile a small kernel, which needs no GPU."""
-    from iosim.gpu.compiler import assemble
     from numba.cuda import types
+
+    from iosim.gpu.compiler import assemble
 
     def kernel(x: float) -> None:
         pass
@@ -118,10 +119,11 @@ cuda.profile_stop()
 
 def touch() -> None:
     """Launch a kernel that does nothing, for the counters to see."""
+    from numba.cuda import types
+
     from iosim.gpu.compiler import assemble
     from iosim.gpu.launch import Loaded, capability
     from iosim.gpu.variant import Variant
-    from numba.cuda import types
 
     def kernel(x: float) -> None:
         pass

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from iosim.gpu.emulator import Lanes, Memory
 from iosim.gpu.plan import Layout, launches, workspace
 from iosim.gpu.profiled import random_arrays
-from numpy.typing import NDArray
-
 from iosim.measured import Recording, Row
 from iosim.precision import precision
 from iosim.schedule.tree import Schedule

@@ -13,6 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from iosim.errors import IosimError
 from iosim.gpu.fragments import (
     WARP,
     Bytes,
@@ -23,9 +26,6 @@ from iosim.gpu.fragments import (
     to_float,
     unpacked,
 )
-from numpy.typing import NDArray
-
-from iosim.errors import IosimError
 
 POISON = 0xFF  # NaN in every float format
 

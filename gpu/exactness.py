@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from iosim.gpu.launch import run
-from iosim.gpu.profiled import random_arrays
 
 from iosim import reference
+from iosim.gpu.launch import run
+from iosim.gpu.profiled import random_arrays
 from iosim.schedule.tree import Schedule
 from iosim.tolerance import Execution, agrees, elementwise_error, two_times_rule
 

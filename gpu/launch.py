@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from iosim.errors import IosimError
 from iosim.gpu import compiler
 from iosim.gpu.arrays import View, view
 from iosim.gpu.plan import Launch, Layout, Limits, launches, workspace
 from iosim.gpu.variant import Variant
-
-from iosim.errors import IosimError
 from iosim.precision import precision
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from iosim.errors import IosimError
 from iosim.gpu.launch import context
 from iosim.gpu.profiled import allocated_bytes, compile_all
-
-from iosim.errors import IosimError
 from iosim.measured import Recording, Row
 from iosim.schedule.tree import Schedule
 

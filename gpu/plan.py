@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from iosim.errors import IosimError
 from iosim.gpu.kernels.flash1 import flash1
 from iosim.gpu.kernels.flash2 import flash2
 from iosim.gpu.kernels.standard import output, scores, softmax
 from iosim.gpu.variant import Variant
-
-from iosim.errors import IosimError
 from iosim.schedule.registry import family
 from iosim.schedule.tree import For, Node, Schedule
 from iosim.shape import AttentionShape
@@ -284,7 +284,7 @@ def choose(
     if tuned:
         by_hand: Variant = replace(plain, **tuned)
         return by_hand
-    found = [
+    found: list[Variant] = [
         *(_warpgroup_candidates(plain, limits) if limits.warpgroups else ()),
         *_candidates(plain),
     ]

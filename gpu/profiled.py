@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from iosim.gpu.launch import Prepared, capability, limits, machine_code
 from iosim.gpu.plan import Limits, launches
-
 from iosim.precision import precision
 from iosim.schedule.registry import family
 from iosim.schedule.tree import Schedule

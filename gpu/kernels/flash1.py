@@ -12,7 +12,6 @@ from iosim.gpu.kernels import half, single
 from iosim.gpu.kernels.flash2 import NO_LIMIT
 from iosim.gpu.kernels.tile import NEGATIVE_INFINITY, ZERO, copier, padder, rows_of_output, softmax
 from iosim.gpu.variant import Variant
-
 from iosim.schedule.relation import causal_query_start
 
 

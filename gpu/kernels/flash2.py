@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from iosim.gpu.kernels import half, single, warpgroup
 from iosim.gpu.kernels.tile import NEGATIVE_INFINITY, ZERO, copier, padder, rows_of_output, softmax
 from iosim.gpu.variant import Variant, layout
-
 from iosim.schedule.relation import causal_key_stop
 
 LN2 = np.float32(math.log(2))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
 from iosim.gpu.variant import CHUNK, PANEL, WARP, Layout, Variant
 
 ZERO = np.float32(0)

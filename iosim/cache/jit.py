@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 import numba
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload

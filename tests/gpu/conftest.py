@@ -6,9 +6,8 @@ import pytest
 @pytest.fixture(scope="session")
 def device():
     """The current device; skips where there is no driver or no GPU, as on most machines and CI."""
-    from iosim.gpu.launch import context
-
     from iosim.errors import IosimError
+    from iosim.gpu.launch import context
 
     try:
         return context().device

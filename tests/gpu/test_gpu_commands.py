@@ -4,9 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from iosim.gpu.measure import explain, parse
 
 from iosim.cli import main
+from iosim.gpu.measure import explain, parse
 from iosim.measured import load
 
 SMALL = ["--seq-len", "40", "--head-dim", "16", "--br", "32", "--bc", "16"]

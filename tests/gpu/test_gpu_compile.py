@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from iosim.gpu.plan import Limits, launches
 
+from iosim.gpu.plan import Limits, launches
 from iosim.schedule import family
 from iosim.shape import AttentionShape
 

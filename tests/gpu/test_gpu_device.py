@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from iosim.gpu.exactness import execution_of
-from iosim.gpu.launch import Prepared, run
 
 from iosim import reference
 from iosim.errors import IosimError
+from iosim.gpu.exactness import execution_of
+from iosim.gpu.launch import Prepared, run
 from iosim.precision import precision
 from iosim.schedule import family
 from iosim.schedule.tree import For, Node, Schedule

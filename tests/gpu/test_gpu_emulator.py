@@ -10,11 +10,11 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+
+from iosim.errors import IosimError
 from iosim.gpu.emulate import Emulation, emulate
 from iosim.gpu.emulator import Lanes, Memory
 from iosim.gpu.variant import Variant
-
-from iosim.errors import IosimError
 from iosim.precision import precision
 from iosim.reading.count import count
 from iosim.reading.execute import execute

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from iosim.gpu.plan import DTYPES, KERNELS, Limits, launches, usual_tiles
-from iosim.gpu.variant import layout
 
 from iosim.errors import IosimError
+from iosim.gpu.plan import DTYPES, KERNELS, Limits, launches, usual_tiles
+from iosim.gpu.variant import layout
 from iosim.schedule import family
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
