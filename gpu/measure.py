@@ -67,7 +67,7 @@ def measure(schedules: Sequence[Schedule], *, timeout_seconds: int = 3600) -> Re
         except subprocess.TimeoutExpired as error:
             raise IosimError(f"ncu was still running after {timeout_seconds} s") from error
         text = log.read_text(encoding="utf-8") if log.is_file() else ""
-        if done.returncode or not answers.is_file():
+        if done.returncode or not answers.is_file() or not any(parse(text)):
             raise IosimError(explain(text + done.stdout + done.stderr))
         kernels = [answer["kernels"] for answer in json.loads(answers.read_text("utf-8"))]
     rows = _rows(schedules, kernels, parse(text))

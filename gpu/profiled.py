@@ -20,6 +20,7 @@ from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 
 REGISTER_BYTES = 4
+COMPILE_SECONDS = 600
 
 
 def schedule_of(case: dict[str, Any]) -> Schedule:
@@ -91,7 +92,10 @@ def compile_all(cases: list[dict[str, Any]], processes: int) -> None:
             for i in range(processes)
         ]
         for worker in workers:
-            worker.wait()  # what failed here is said again, in order, by the launch
+            try:
+                worker.wait(COMPILE_SECONDS)  # what fails here, the launch says again, in order
+            except subprocess.TimeoutExpired:
+                worker.kill()
 
 
 def _compile(cases: list[dict[str, Any]], target: Any, share: Any) -> None:
