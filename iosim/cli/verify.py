@@ -4,7 +4,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -41,6 +41,12 @@ def _folder(text: str) -> Path:
     metavar="DIR",
     help="Write figures into this folder too, as SVG and PNG.",
 )
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Check this recording of gpu measure instead.",
+)
 @options.results
 @click.pass_context
 def verify(
@@ -49,6 +55,7 @@ def verify(
     schedule: tuple[str, ...] | None,
     thorough: bool,
     plots: Path | None,
+    measured: Path | None,
     form: str,
     output: Path | None,
 ) -> None:
@@ -59,7 +66,8 @@ def verify(
     papers say otherwise or nothing. The exit code is 1 when any row fails.
 
     With --schedule, the checks that go over schedules (exactness, counting, lower_bounds) take
-    these only, and the others, about fixed schedules, are left out.
+    these only, and the others, about fixed schedules, are left out. With --measured, a recording
+    of hardware counters is checked against the counts instead, which needs no GPU.
     """
     schedules = _schedules(schedule, only) if schedule else None
     if plots is not None:  # first, since a folder that cannot be written then shows at once
@@ -67,16 +75,29 @@ def verify(
 
         for path in write_figures(plots):
             click.echo(f"wrote {path}", err=True)
-    with _Progress() as progress:
-        report = run(only, thorough=thorough, schedules=schedules, progress=progress)
+    about = about_checks()
+    if measured is not None:
+        if only or schedule or thorough:
+            raise IosimError(
+                f"--measured {measured} is checked by itself; leave out --only, --schedule and "
+                "--thorough"
+            )
+        from iosim.verify.measured import about as about_recording
+        from iosim.verify.measured import verify_measured
+
+        report = verify_measured(measured)
+        about = {"measured": about_recording(measured)}
+    else:
+        with _Progress() as progress:
+            report = run(only, thorough=thorough, schedules=schedules, progress=progress)
     if form == "json":
         write_text(output, json.dumps(report.to_dict(), indent=2, allow_nan=False) + "\n")
     elif form == "csv":
         write_text(output, to_csv(report.to_dict()["records"]))
     elif output is not None:
-        write_text(output, "".join(f"{line}\n" for line in table(report)))
+        write_text(output, "".join(f"{line}\n" for line in table(report, about=about)))
     else:
-        for line in table(report, click.style):
+        for line in table(report, click.style, about):
             click.echo(line)
     if not report.passed:
         ctx.exit(1)
@@ -121,13 +142,15 @@ class _Progress:
 
 
 def table(
-    report: VerificationReport, style: Callable[..., str] = lambda text, **_: text
+    report: VerificationReport,
+    style: Callable[..., str] = lambda text, **_: text,
+    about: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Yield the lines of a report for people: a heading for each check, then its rows.
 
     `style(text, fg=...)` colours the verdicts, which are words all the same.
     """
-    about = about_checks()
+    about = about_checks() if about is None else about
     for name, rows in groupby(report.checks, key=lambda row: row.name):
         yield from _wrap(f"{name}: {about.get(name, '')}", WIDTH)
         listed = list(rows)
