@@ -59,6 +59,11 @@ clean:
 	PYTHONWARNINGS='ignore:Editable installation' $(PIP) --editable .
 	touch $@
 
+# The compiler of the GPU kernels, for the tests that need no GPU; without it they are skipped.
+.venv/gpu.stamp: .venv/iosim.stamp $(PACKAGING)
+	PYTHONWARNINGS='ignore:Editable installation' $(PIP) --editable '.[gpu]'
+	touch $@
+
 .venv/%.stamp: .venv/iosim.stamp $(PACKAGING)
 	$(PIP) --group $*
 	touch $@
