@@ -284,7 +284,7 @@ def choose(
     if tuned:
         by_hand: Variant = replace(plain, **tuned)
         return by_hand
-    found = [
+    found: list[Variant] = [
         *(_warpgroup_candidates(plain, limits) if limits.warpgroups else ()),
         *_candidates(plain),
     ]
