@@ -44,6 +44,8 @@ def elementwise_error(
     >>> for form in ("worst", "probable"):
     ...     O_error, LSE_error = elementwise_error(execution, q, k, v, form=form)
     ...     print(f"{form}: {O_error.max():.1e}, {LSE_error.max():.1e}")
+    worst: 3.2e-05, 4.2e-05
+    probable: 4.1e-06, 7.3e-06
     """
     if form not in FORMS:
         raise IosimError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
@@ -81,4 +83,6 @@ def _rows(
     worst = A.max(axis=-1, keepdims=True, initial=0.0)
     largest, h = weight_error(exact, worst, worst, worst)
     doubt = np.expm1(h + log_sum_error(exact, h, largest))
-    return Rows(output, lse, p * (1 + doubt), np.where(seen, s, 0.0), A, v, 2 * doubt)
+    return Rows(
+        output, lse, p * (1 + doubt), np.where(seen, s, 0.0), A, factor * q, k, v, 2 * doubt
+    )

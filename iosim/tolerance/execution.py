@@ -78,7 +78,8 @@ class Rows:
 
     ``output`` (..., rows, d_v), ``lse`` (..., rows), weights ``p`` that sum to 1, scores ``s`` and
     ``A`` = |scale| sum_t |q_it| |k_jt| (..., rows, keys), with p = s = A = 0 where a key is not
-    visible, and ``v`` (..., keys, d_v). ``doubt`` (..., rows, 1) bounds the relative error of p.
+    visible, ``q`` (..., rows, d) with the scale in it, ``k`` (..., keys, d) and ``v`` (..., keys,
+    d_v). ``doubt`` (..., rows, 1) bounds the relative error of p.
     """
 
     output: Array
@@ -86,6 +87,8 @@ class Rows:
     p: Array
     s: Array
     A: Array
+    q: Array
+    k: Array
     v: Array
     doubt: Array
 

@@ -21,11 +21,15 @@ from iosim.tolerance.execution import (
     Execution,
     Rows,
     exp_error,
+    gamma,
     of_reference,
     stored_roundoff,
     sums,
 )
 from iosim.tolerance.worst import score_error, underflows, weight_error
+
+BLOCK = 128
+"""The most terms that go into sums beside each other before these are added up."""
 
 
 def failure_probability(factor: float, count: int = 1) -> float:
@@ -54,53 +58,77 @@ def confidence_factor(confidence: float, count: int = 1) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Prefixes:
-    """What the sums over the first keys of a row, p_1 v_1 + ... + p_t v_t and p_1 + ... + p_t, say.
+class Runs:
+    """Sums over neighbouring terms, for sums that are made in the order of their terms.
 
-    ``run`` (..., rows, d_v) is the largest |sum of p_j v_j| over neighbouring keys, ``moved`` that
-    of p_j (v_j - O). ``squares_o`` adds up over t the square of the largest such sum of v that ends
-    at key t, ``squares_l`` (..., rows, 1) the squares of the sums of p over the first t.
+    ``largest`` (..., rows, d_v) is the largest |sum of p_j v_j| over neighbouring keys j, and
+    ``moved`` that of p_j (v_j - O). ``squares_o`` adds up over all keys t the square of the largest
+    such |sum of p_j v_j| that ends at t, ``squares_s`` (..., rows, keys) the like of the d terms of
+    a score, ``squares_l`` (..., rows, 1) the squares of the sums of p over the first t keys.
     """
 
-    run: Array
+    largest: Array
     moved: Array
     squares_o: Array
+    squares_s: Array
     squares_l: Array
 
 
-def prefixes(rows: Rows) -> Prefixes:
-    """Walk along the keys; a sum over neighbours is the difference of two sums over first keys."""
+class _Running:
+    """A sum over the first terms, and the least and greatest that it has been, 0 among them."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.total, self.least, self.greatest = (np.zeros(shape) for _ in range(3))
+
+    def add(self, term: Array) -> Array:
+        """Add a term; return the largest |sum over neighbours| that ends with it."""
+        return self.become(self.total + term)
+
+    def become(self, total: Array) -> Array:
+        """Go on to the next sum; a sum over neighbours is the difference of two of them."""
+        self.total = total
+        np.minimum(self.least, total, out=self.least)
+        np.maximum(self.greatest, total, out=self.greatest)
+        return np.maximum(self.greatest - total, total - self.least)
+
+
+def runs(rows: Rows) -> Runs:
+    """Walk along the keys of a row, and along the terms of its scores."""
     shape = rows.output.shape
-    o, l, squares_l = np.zeros(shape), np.zeros((*shape[:-1], 1)), np.zeros((*shape[:-1], 1))
-    low, high, low_moved, high_moved, squares_o = (np.zeros(shape) for _ in range(5))
+    o, moved, l = _Running(shape), _Running(shape), np.zeros((*shape[:-1], 1))
+    squares_o, squares_l, squares_s = np.zeros(shape), np.zeros(l.shape), np.zeros(rows.s.shape)
     for j in range(rows.p.shape[-1]):
         weight = rows.p[..., j, None]
-        o += weight * rows.v[..., None, j, :]
+        squares_o += o.add(weight * rows.v[..., None, j, :]) ** 2
         l += weight
-        np.minimum(low, o, out=low)
-        np.maximum(high, o, out=high)
-        squares_o += np.maximum(high - o, o - low) ** 2
         squares_l += l**2
-        moved = o - rows.output * l
-        np.minimum(low_moved, moved, out=low_moved)
-        np.maximum(high_moved, moved, out=high_moved)
-    # What the weights' own doubt may change.
+        moved.become(o.total - rows.output * l)
+    s = _Running(rows.s.shape)
+    for t in range(rows.q.shape[-1]):
+        squares_s += s.add(rows.q[..., :, None, t] * rows.k[..., None, :, t]) ** 2
+    # What the doubt about p may change.
     doubt = rows.doubt * (rows.p @ abs(rows.v) + abs(rows.output))
-    return Prefixes(high - low + doubt, high_moved - low_moved + doubt, squares_o, squares_l)
+    return Runs(
+        o.greatest - o.least + doubt,
+        moved.greatest - moved.least + doubt,
+        squares_o,
+        squares_s,
+        squares_l,
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
-    """The squares of an execution's random errors, of O and LSE, and what else they may come to."""
+class Parts:
+    """The parts of a probable error of O and LSE: the sum of squares, and what is added to it."""
 
-    squares_O: Array
-    rest_O: Array
-    squares_lse: Array
-    rest_lse: Array
+    output_squares: Array
+    output_rest: Array
+    lse_squares: Array
+    lse_rest: Array
 
 
-def spread(execution: Execution, rows: Rows, sums_of: Prefixes) -> Spread:
-    """The terms of the probable error; without the rounding of O at the end (step 14)."""
+def parts(execution: Execution, rows: Rows, of: Runs) -> Parts:
+    """What one execution contributes, apart from the rounding of O at the end."""
     form = precision(execution.dtype)
     u, eps = form.accumulator_roundoff, exp_error(form.accumulator_roundoff)
     w, eta = stored_roundoff(form)
@@ -110,75 +138,88 @@ def spread(execution: Execution, rows: Rows, sums_of: Prefixes) -> Spread:
 
     # Step 10: the roundings of the weight of one key alone.
     sigma = score_error(execution, rows.A, s)
-    sigma_most = sigma.max(axis=-1, keepdims=True, initial=0.0)
+    most = sigma.max(axis=-1, keepdims=True, initial=0.0)
     m = np.where(seen, rows.s, -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
-    below = np.where(seen, m - rows.s, 0.0) + 2 * sigma_most
+    below = np.where(seen, m - rows.s, 0.0) + 2 * most
     exponent = (u * below) ** 2 + eps**2
-    node = (rows.A + s) / 2 + sigma
-    own = u**2 * ((execution.head_dim - 1) * node**2 + rows.A**2 + (s + sigma) ** 2) + exponent
+    weight = u**2 * (of.squares_s + rows.A**2 + s**2) + exponent
     if execution.stored_scores:
-        own = own + (w * (s + sigma)) ** 2
-    weighted = squares * own
-    of_keys = weighted @ v**2 + O * (2 * (weighted @ v) + O * _total(weighted))
+        weight = weight + (w * s) ** 2
+    weight = squares * weight
+    of_keys = weight @ v**2 + O * (2 * (weight @ v) + O * _total(weight))
 
     # Step 11: the roundings that a run of keys shares, or all keys.
     lowest = (u * below.max(axis=-1, keepdims=True, initial=0.0)) ** 2
     rescales = splits * tiles - 1 + execution.stored_output_per_tile * tiles
     shared = rescales * eps**2 + (rescales > 0) * lowest
     if splits > 1:
-        top = rows.worst_A + sigma_most + math.log(n)
+        top = rows.worst_A + most + math.log(n)
         shared = shared + splits * u**2 * ((LOG_ROUNDOFFS * math.log(n)) ** 2 + top**2)
     scaled = p * rows.s
     drift = scaled @ rows.v - rows.output * _total(scaled)
-    of_runs = sums_of.moved**2 * shared + (u * drift) ** 2
+    of_runs = of.moved**2 * shared + (u * drift) ** 2
 
-    # Step 12: the roundings of the sums o and l, and of what is added to o.
-    later = splits * execution.late_roundings + n / 8 + 2
-    in_l = u**2 * (sums_of.squares_l + later)
-    of_sums = u**2 * (sums_of.squares_o + later * sums_of.run**2) + O**2 * in_l
+    # Step 12: the roundings of the sums, and of what is added to o.
+    later = splits * execution.late_roundings + n / BLOCK + 2
+    of_l = u**2 * (of.squares_l + later + min(n, BLOCK))
+    of_sums = u**2 * (of.squares_o + later * of.largest**2) + O**2 * of_l
     if execution.stored_output_per_tile:
-        of_sums = of_sums + (tiles - 1) * (w * sums_of.run + eta) ** 2
+        of_sums = of_sums + (tiles - 1) * (w * of.largest + eta) ** 2
     if execution.separate_statistics:
         of_sums = of_sums + O**2 * (_total(squares * exponent) + tiles * eps**2 + lowest)
     of_terms = (w**2 + 3 * u**2) * (squares @ v**2) + eta**2 * (seen.astype(p.dtype) @ v**2)
 
-    # Step 13: second order, and what has a sign of its own, in the worst case.
-    g = max((1 + w) * (1 + one) - 1 for one in sums(execution))
-    if execution.separate_statistics:
-        g = (1 + g) * np.exp(4 * u * (rows.worst_A + sigma_most) + (tiles + 1) * eps) - 1
-    h = weight_error(execution, rows.A, s, rows.worst_A)[1]
-    second = g**2 + h**2 * np.exp(h) / 2 + g * np.expm1(h) + execution.exponentials * eps**2
-    second = second + execution.head_dim * form.tiny
-    if execution.stored_scores:
-        second = second + form.underflow
-    second = p * (second + rows.doubt * (h + g))
+    # Step 13: the rest in the worst case: second order, and underflow, which is not random.
+    second, _ = _second_order(execution, rows, w)
+    second_l, kappa = _second_order(execution, rows, 0.0)
+    room = np.where(kappa < 1, 1 - kappa, np.nan)
     lost = np.where(p < 2 * eta, np.minimum(p, eta), 0.0) @ v
     lost = lost + underflows(execution, float(v.max(initial=0.0)))
-    kappa = _total(p * ((1 + g) * np.exp(h) - 1))
-    room = np.where(kappa < 1, 1 - kappa, np.nan)
 
-    # Step 14: LSE, whose logarithm and last sum are one rounding each.
-    log_l = np.maximum(rows.lse - m[..., 0], 0.0) + sigma_most[..., 0]
-    single = LOG_ROUNDOFFS * u * log_l + u * abs(rows.lse)
-    in_lse = _total(weighted) + shared + in_l + (u * _total(scaled)) ** 2
-    rest_lse = _total(second) + underflows(execution, 1.0)
-    return Spread(
-        squares_O=(of_keys + of_runs + of_sums + of_terms) / room**2,
-        rest_O=(second @ v + O * _total(second) + lost) / room,
-        squares_lse=(in_lse / room**2)[..., 0] * (1 + 2 * u),
-        rest_lse=((rest_lse / room)[..., 0] + single) * (1 + 2 * u),
+    # Step 14: LSE, where the logarithm and the last sum are one rounding each.
+    of_lse = _total(weight) + shared + of_l + (u * _total(scaled)) ** 2
+    log_l = np.maximum(rows.lse[..., None] - m, 0.0) + most
+    last = LOG_ROUNDOFFS * u * log_l + u * abs(rows.lse)[..., None]
+    lse_rest = (_total(second_l) + underflows(execution, 1.0)) / room + last
+    return Parts(
+        output_squares=(of_keys + of_runs + of_sums + of_terms) / room**2,
+        output_rest=(second @ v + O * _total(second) + lost) / room,
+        lse_squares=(of_lse / room**2)[..., 0] * (1 + 2 * u) ** 2,
+        lse_rest=lse_rest[..., 0] * (1 + 2 * u),
     )
 
 
-def probable_error(execution: Execution, rows: Rows, factor: float) -> tuple[Array, Array]:
-    """How far O and LSE lie from the reference's, up to ``factor`` lambda; NaN: nothing is said.
+def _second_order(execution: Execution, rows: Rows, w: float) -> tuple[Array, Array]:
+    """p times what is beyond first order in a term of o; the sum of p times all that is in it.
 
-    The reference's roundings are independent of the execution's, or the same (step 15).
+    ``w`` is the roundoff of what is stored on the way of the term; for l nothing is, and w = 0.
     """
-    sums_of = prefixes(rows)
-    both = [spread(one, rows, sums_of) for one in (execution, of_reference(execution))]
-    error = factor * np.sqrt(sum(one.squares_O for one in both)) + sum(one.rest_O for one in both)
-    lse = factor * np.sqrt(sum(one.squares_lse for one in both)) + sum(one.rest_lse for one in both)
+    form, d = precision(execution.dtype), execution.head_dim
+    u, eps = form.accumulator_roundoff, exp_error(form.accumulator_roundoff)
+    s = abs(rows.s)
+    largest, h = weight_error(execution, rows.A, s, rows.worst_A)
+    stored = 1 + execution.tiles * execution.stored_output_per_tile
+    g = (1 + w) ** stored * (1 + max(sums(execution))) - 1
+    if execution.separate_statistics:
+        g = (1 + g) * np.exp(4 * u * largest + (execution.tiles + 1) * eps) - 1
+    beyond = (d + 2) * u * gamma(d + 2, u) * rows.A + d * form.tiny
+    beyond = beyond + execution.exponentials * eps**2
+    if execution.stored_scores:
+        beyond = beyond + form.roundoff * score_error(execution, rows.A, s) + form.underflow
+    beyond = beyond + g**2 + h**2 * np.exp(h) / 2 + g * np.expm1(h)
+    return rows.p * (beyond + rows.doubt * (g + h)), _total(rows.p * ((1 + g) * np.exp(h) - 1))
+
+
+def probable_error(execution: Execution, rows: Rows, factor: float) -> tuple[Array, Array]:
+    """How far O and LSE lie from the reference's, up to ``factor``; NaN where nothing is said.
+
+    Step 15: a rounding of the reference is independent of the execution's, or the same.
+    """
+    of = runs(rows)
+    one, other = (parts(each, rows, of) for each in (execution, of_reference(execution)))
+    error = factor * np.sqrt(one.output_squares + other.output_squares)
+    error = error + one.output_rest + other.output_rest
+    lse = factor * np.sqrt(one.lse_squares + other.lse_squares) + one.lse_rest + other.lse_rest
     w, eta = stored_roundoff(precision(execution.dtype))
     return error + w * (abs(rows.output) + error) + eta, lse
 
