@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from iosim.errors import IosimError
 from iosim.precision import Array, Precision, precision
 
@@ -95,12 +97,12 @@ class Rows:
     @property
     def worst_A(self) -> Array:
         """The largest A of each row, (..., rows, 1)."""
-        return self.A.max(axis=-1, keepdims=True, initial=0.0)
+        return np.asarray(self.A.max(axis=-1, keepdims=True, initial=0.0))
 
     @property
     def seen(self) -> Array:
         """Whether a row sees any key."""
-        return self.p.max(axis=-1, initial=0.0) != 0
+        return np.asarray(self.p.max(axis=-1, initial=0.0) != 0)
 
 
 def of_reference(execution: Execution) -> Execution:

@@ -89,7 +89,12 @@ class _Running:
         self.total = total
         np.minimum(self.least, total, out=self.least)
         np.maximum(self.greatest, total, out=self.greatest)
-        return np.maximum(self.greatest - total, total - self.least)
+        return np.asarray(np.maximum(self.greatest - total, total - self.least))
+
+    @property
+    def largest(self) -> Array:
+        """The largest |sum over neighbours|."""
+        return self.greatest - self.least
 
 
 def runs(rows: Rows) -> Runs:
@@ -108,13 +113,7 @@ def runs(rows: Rows) -> Runs:
         squares_s += s.add(rows.q[..., :, None, t] * rows.k[..., None, :, t]) ** 2
     # What the doubt about p may change.
     doubt = rows.doubt * (rows.p @ abs(rows.v) + abs(rows.output))
-    return Runs(
-        o.greatest - o.least + doubt,
-        moved.greatest - moved.least + doubt,
-        squares_o,
-        squares_s,
-        squares_l,
-    )
+    return Runs(o.largest + doubt, moved.largest + doubt, squares_o, squares_s, squares_l)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +152,9 @@ def parts(execution: Execution, rows: Rows, of: Runs) -> Parts:
     rescales = splits * tiles - 1 + execution.stored_output_per_tile * tiles
     shared = rescales * eps**2 + (rescales > 0) * lowest
     if splits > 1:
-        top = rows.worst_A + most + math.log(n)
-        shared = shared + splits * u**2 * ((LOG_ROUNDOFFS * math.log(n)) ** 2 + top**2)
+        log_l = math.log(min(n, tiles * execution.summed))
+        top = s.max(axis=-1, keepdims=True, initial=0.0) + most + log_l
+        shared = shared + splits * u**2 * ((LOG_ROUNDOFFS * log_l) ** 2 + top**2)
     scaled = p * rows.s
     drift = scaled @ rows.v - rows.output * _total(scaled)
     of_runs = of.moved**2 * shared + (u * drift) ** 2
