@@ -505,7 +505,10 @@ def test_plot_takes_the_shared_options(tmp_path: Path) -> None:
         ("tiles --schedule standard", "--schedule standard has no tile sizes B_r and B_c to draw"),
         ("tiles --sram 100w", "no tile of flash1 fits: the smallest needs 259 words, but M is 10"),
         ("memory --schedule flash3", "unknown schedule 'flash3'; did you mean 'flash2'? known: "),
-        ("size", "Invalid value for '{length|dim|memory|tiles}': 'size' is not one of 'length', "),
+        (
+            "size",
+            "Invalid value for '{length|dim|memory|tiles|rounding}': 'size' is not one of 'length', ",
+        ),
     ],
 )
 def test_plot_refuses_in_one_sentence(
