@@ -507,7 +507,7 @@ def test_plot_takes_the_shared_options(tmp_path: Path) -> None:
         ("memory --schedule flash3", "unknown schedule 'flash3'; did you mean 'flash2'? known: "),
         (
             "size",
-            "Invalid value for '{length|dim|memory|tiles|rounding}': 'size' is not one of 'length', ",
+            "Invalid value for '{length|dim|memory|tiles|rounding}': 'size' is not one of",
         ),
     ],
 )

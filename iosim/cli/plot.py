@@ -64,10 +64,10 @@ def plot(
     tiles: str | None,
     output: Path,
 ) -> None:
-    """Draw traffic against length, memory or tile size, or rounding errors.
+    """Draw traffic against length, memory or tile size.
 
-    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c) or rounding (errors up to N). The
-    option that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim
+    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c) or rounding (errors, not traffic).
+    The option that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim
     32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
     --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a device.
 
