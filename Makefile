@@ -6,10 +6,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PACKAGING := setup.cfg pyproject.toml
 
-.PHONY: verify test lint types docs doctest bench clean
+.PHONY: verify proofs test lint types docs doctest bench clean
 
 verify: .venv/iosim.stamp
 	$(BIN)/iosim verify
+
+# Checks every proof and prints what the main theorems assume. Needs coqc and installs nothing.
+proofs:
+	@$(MAKE) --no-print-directory -C proofs/coq
 
 test: .venv/test.stamp
 	$(BIN)/pytest
@@ -29,14 +33,16 @@ docs: .venv/docs.stamp
 
 # The examples in docstrings and in the pages.
 doctest: .venv/test.stamp
-	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' iosim proofs docs README.md
+	$(BIN)/pytest --doctest-modules --doctest-glob='*.md' --ignore docs/_build iosim proofs docs README.md
 
 bench: .venv/bench.stamp
-	$(BIN)/pytest benchmarks
+	$(BIN)/python benchmarks/spine_speed.py
+	$(BIN)/python benchmarks/cache_speed.py
 
 clean:
 	rm -rf .venv build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache \
 	    .hypothesis .benchmarks
+	$(MAKE) --no-print-directory -C proofs/coq clean
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip knows --group from 25.1 on; the pip that a new environment starts with may be older.
@@ -57,5 +63,3 @@ clean:
 	$(PIP) --group $*
 	touch $@
 
-# Benchmarks are run by pytest.
-.venv/bench.stamp: .venv/test.stamp

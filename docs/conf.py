@@ -1,6 +1,9 @@
 """How Sphinx builds these pages."""
 
+from sphinx.application import Sphinx
+
 from iosim import __version__
+from iosim.proofs.page import fill
 
 project = "iosim"
 author = "The iosim developers"
@@ -19,3 +22,13 @@ autodoc_typehints = "description"
 
 html_theme = "furo"
 html_title = f"iosim {version}"
+
+
+def setup(app: Sphinx) -> None:
+    """Show the records of the theorems where `proofs.md` has its markers."""
+
+    def show(app: Sphinx, page: str, source: list[str]) -> None:
+        if page == "proofs":
+            source[0] = fill(source[0])
+
+    app.connect("source-read", show)

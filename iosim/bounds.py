@@ -95,7 +95,7 @@ def compulsory(shape: AttentionShape, words: int, checked: Checked | None = None
         holds=True,
         reason="any schedule, any M",
         leading="n_q d + n_k (d + d_v) + n_q d_v",
-        source="each input read once, each output written once",
+        source="the statement of the problem: inputs start and outputs end in slow memory",
     )
 
 
@@ -118,7 +118,8 @@ def general(shape: AttentionShape, words: int, checked: Checked | None = None) -
         holds=True,
         reason="any schedule that sums d products a score" if value else "vacuous: M^2 > pairs d^2",
         leading="pairs d^2 / max(M, 2 d^2) - M",
-        source="phases of Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Lemma 3.3",
+        source="phases of Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Lemma 3.3; "
+        "proofs/coq/GeneralBound.v, general_bound_masked",
     )
 
 
@@ -141,7 +142,7 @@ def fused(shape: AttentionShape, words: int, checked: Checked | None = None) -> 
         holds=holds,
         reason="the schedule is fused" if holds else "claimed for fused schedules only",
         leading="pairs (d + d_v)^2 / (M - 1)",
-        source="derived in this project; proofs/coq/FusedBound.v",
+        source="derived in this project; proofs/coq/FusedBound.v, fused_bound_masked",
     )
 
 
@@ -162,7 +163,55 @@ def whole_rows(shape: AttentionShape, words: int, checked: Checked | None = None
         holds=holds,
         reason="rows meet whole" if holds else "claimed where rows of Q and K, O and V meet whole",
         leading="pairs (d^2 + d_v^2) / (M - 1)",
-        source="derived in this project; proofs/coq/UnfusedBound.v",
+        source="derived in this project; proofs/coq/UnfusedBound.v, unfused_bound_masked",
+    )
+
+
+@bound
+def whole_rows_large_memory(
+    shape: AttentionShape, words: int, checked: Checked | None = None
+) -> Bound:
+    """With whole rows, M large: pairs (d + d_v)^2 <= (M + c - 1) traffic + c M, c = 2 d d_v.
+
+    Hypotheses: those of `whole_rows`, each score one word while it waits. Constant
+    4 / (1 + 2 d^2 / M) for d_v = d, but for the last term: it passes the 2 of `whole_rows` at
+    M = 2 d^2 and tends to 4, so that keeping scores does not pay in a memory much larger than d^2.
+    """
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    width = (shape.head_dim + shape.value_dim) ** 2
+    holds = checked is not None and checked.whole_rows
+    return Bound(
+        name="whole_rows_large_memory",
+        words=_window_bound(pairs * width, 2 * shape.head_dim * shape.value_dim, words),
+        holds=holds,
+        reason="rows meet whole" if holds else "claimed where rows of Q and K, O and V meet whole",
+        leading="(pairs (d + d_v)^2 - c M) / (M + c - 1), c = 2 d d_v",
+        source="derived here; proofs/coq/UnfusedLargeMemory.v, unfused_window_bound",
+    )
+
+
+@bound
+def general_large_memory(
+    shape: AttentionShape, words: int, checked: Checked | None = None
+) -> Bound:
+    """Any order in a large memory, P V counted: pairs (c + d + d_v) <= (M + c - 1) traffic + c M.
+
+    Here c = d^2 + 2 d d_v - d. Hypotheses: each visible score is summed in one word from its d
+    products, in any order, and multiplies the d_v words of a value into those of the output;
+    recomputation allowed, nothing assumed of residency. Constant (3 + 1/d) / (1 + 3 d^2 / M) for
+    d_v = d, but for the last term: it passes the 1 of `general` at about M = 2 d^2.
+    """
+    d, d_v = shape.head_dim, shape.value_dim
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    cost = d * d + 2 * d * d_v - d
+    value = _window_bound(pairs * (cost + d + d_v), cost, words)
+    return Bound(
+        name="general_large_memory",
+        words=value,
+        holds=True,
+        reason="any schedule that sums d products a score" if value else "vacuous: M too large",
+        leading="(pairs (c + d + d_v) - c M) / (M + c - 1), c = d^2 + 2 d d_v - d",
+        source="derived here; proofs/coq/GeneralLargeMemory.v, general_window_bound",
     )
 
 
@@ -189,7 +238,8 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
         if holds
         else "claimed for schedules that materialise S and P, without a mask",
         leading="2 (2 n_q n_k d / sqrt(M) - 2 M)",
-        source="Smith et al. 2019, arXiv 1702.02017, for each of the two products",
+        source="Smith et al. 2019, arXiv 1702.02017, for each of the two products; "
+        "cited, not proved here",
     )
 
 
@@ -200,7 +250,7 @@ def lower_bounds(shape: AttentionShape, words: int, checked: Checked | None = No
 
     >>> shape = AttentionShape(65536, 65536, 64)
     >>> [(b.name, b.words) for b in lower_bounds(shape, 65536) if b.holds]
-    [('compulsory', 16777216), ('general', 268369920)]
+    [('compulsory', 16777216), ('general', 268369920), ('general_large_memory', 682244306)]
     """
     if words < 1:
         raise IosimError(f"M is {words} words, but it must be at least 1")
@@ -211,6 +261,11 @@ def lower_bound(shape: AttentionShape, words: int, checked: Checked | None = Non
     """Return the largest bound that holds."""
     held = (b for b in lower_bounds(shape, words, checked) if b.holds)
     return max(held, key=lambda b: b.words)
+
+
+def _window_bound(meetings: int, cost: int, words: int) -> int:
+    """Return the least traffic with meetings <= (M + cost - 1) traffic + cost M."""
+    return max(_ceil(meetings - cost * words, words + cost - 1), 0) if words + cost > 1 else 0
 
 
 def _ceil(a: int, b: int) -> int:

@@ -159,7 +159,7 @@ def replacing(path: str | Path, option: str = "--output") -> Iterator[Path]:
         with _explained(path, option):
             yield path
         return
-    target = path.resolve()  # a link stays a link
+    target = Path(os.path.realpath(path))  # a link stays a link
     beside = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:
         with _explained(path, option):
@@ -174,13 +174,16 @@ def check_writable(path: str | Path, option: str = "--output") -> Path:
 
     Raises `IosimError`, naming `option`: a command asks before its work and not after it.
     """
+    if not str(path):
+        raise _unwritable(path, option, "the name is empty")
     path = Path(path)
-    if path.is_dir():
-        raise _unwritable(path, option, "it is a folder")
-    if not path.parent.is_dir():
-        raise _unwritable(path, option, f"there is no folder '{path.parent}'")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise _unwritable(path, option, "it is not yours to write")
+    with _explained(path, option):  # even to ask can fail, as for a name that is too long
+        if path.is_dir():
+            raise _unwritable(path, option, "it is a folder")
+        if not path.parent.is_dir():
+            raise _unwritable(path, option, f"there is no folder '{path.parent}'")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise _unwritable(path, option, "it is not yours to write")
     return path
 
 
@@ -194,7 +197,7 @@ def _explained(path: Path, option: str) -> Iterator[None]:
         raise _unwritable(path, option, error.strerror or str(error)) from error
 
 
-def _unwritable(path: Path, option: str, reason: str) -> IosimError:
+def _unwritable(path: str | Path, option: str, reason: str) -> IosimError:
     return IosimError(
         f"{option} '{path}' cannot be written ({reason}); give a file in a folder that exists"
     )

@@ -120,8 +120,7 @@ def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int])
             options = " ".join(f"--{name} {size}" for name, size in given.items())
             raise IosimError(
                 f"{options}: tile {tile_name(node.tensor, ranges)} alone needs "
-                f"{tile_words(ranges)} words, but the fast memory has {words} words; "
-                "give smaller tiles or more memory"
+                f"{tile_words(ranges)} words, but M is {words}; give smaller tiles or more memory"
             )
 
 

@@ -179,10 +179,7 @@ class _Search:
 
         low, at_low = 1, peak(1)
         if at_low > self.words:
-            raise IosimError(
-                f"no tile of {self.family.name} fits: the smallest needs {at_low} words, "
-                f"but M is {self.words} words"
-            )
+            raise self._nothing_fits(at_low)
         high = limit + 1  # the least size known not to fit, or out of range
         slope = max(peak(min(2, limit)) - at_low, 1)
         while high - low > 1:
@@ -198,6 +195,14 @@ class _Search:
                 high = guess
                 slope = max(-(-(at_guess - at_low) // (guess - low)), 1)
         return low
+
+    def _nothing_fits(self, needed: int) -> IosimError:
+        given = " and ".join(f"--{name} {size}" for name, size in self.fixed.items())
+        return IosimError(
+            f"no tile of {self.family.name} fits{f' with {given} given' if given else ''}: the "
+            f"smallest needs {needed} words, but M has {self.words} "
+            f"word{'' if self.words == 1 else 's'}; give --sram {needed}w or more"
+        )
 
 
 def full_tile_peak(schedule: Schedule) -> int:

@@ -22,6 +22,9 @@ ITEM_BYTES: Mapping[str, int] = MappingProxyType(
 MAX_SWEEP = 10_000
 """Values that one sweep may have: more is a slip in the step, not a wish."""
 
+MAX_COUNT = 2**63 - 1
+"""The most that a count or a memory size may be: ranges of blocks are no longer than that."""
+
 _COUNT = re.compile(r"(\d+(?:_\d+)*)([km]?)", re.ASCII)
 _COUNT_UNITS = {"": 1, "k": 1024, "m": 1024**2}
 _RANGE = re.compile(r"(?P<first>[^.:]+)\.\.(?P<last>[^.:]+):(?P<kind>[x+])(?P<step>[^.:]+)")
@@ -84,10 +87,23 @@ def parse_count(text: str, *, minimum: int = 1) -> int:
     match = _COUNT.fullmatch(text.strip().lower())
     if not match:
         raise IosimError(f"'{text}' is not a count; write a whole number such as 1000 or 8k (8192)")
-    count = int(match[1]) * _COUNT_UNITS[match[2]]
+    count = int(_readable(match[1], text)) * _COUNT_UNITS[match[2]]
+    if count > MAX_COUNT:
+        raise _too_large(text)
     if count < minimum:
         raise IosimError(f"'{text}' is too small; the least is {minimum}")
     return count
+
+
+def _readable(digits: str, text: str) -> str:
+    """Return the digits, unless they are more than Python would read."""
+    if len(digits) > 1000:
+        raise _too_large(text)
+    return digits
+
+
+def _too_large(text: str) -> IosimError:
+    return IosimError(f"'{text}' is too large; the most is {MAX_COUNT}")
 
 
 def parse_sweep(text: str, *, minimum: int = 1) -> tuple[int, ...]:
@@ -173,10 +189,12 @@ def parse_memory_size(text: str) -> MemorySize:
 
 
 def _parse_words(stated: str, text: str) -> int:
+    if not _COUNT.fullmatch(stated):
+        raise IosimError(f"'{text}' is not a number of words; write 25600w or 100KiB")
     try:
         return parse_count(stated, minimum=0)
     except IosimError:
-        raise IosimError(f"'{text}' is not a number of words; write 25600w or 100KiB") from None
+        raise _too_large(text) from None
 
 
 def _parse_bytes(stated: str, text: str) -> int:
@@ -185,7 +203,9 @@ def _parse_bytes(stated: str, text: str) -> int:
         if _COUNT.fullmatch(stated):
             raise IosimError(f"'{text}' has no unit; write 25600w for words or 100KiB for bytes")
         raise IosimError(f"'{text}' is not a memory size; write 25600w or 100KiB")
-    amount = Fraction(match[1]) * _BYTE_UNITS[match[2]]
+    amount = Fraction(_readable(match[1], text)) * _BYTE_UNITS[match[2]]
+    if amount > MAX_COUNT:
+        raise _too_large(text)
     if amount.denominator != 1:
         raise IosimError(f"'{text}' is not a whole number of bytes; write 25600w or 100KiB")
     return amount.numerator

@@ -76,8 +76,8 @@ def compare(shape: AttentionShape, words: int) -> Comparison:
     """Return the fused optimum for M words beside its bounds and schedules.
 
     >>> row = compare(AttentionShape(2, 2, 1), 4)
-    >>> row.optimum, row.bounds, row.slack
-    (10, {'compulsory': 8, 'general': 0, 'fused': 6}, 2)
+    >>> row.optimum, row.bounds["compulsory"], row.bounds["fused"], row.slack
+    (10, 8, 6, 2)
     """
     instance = Instance(shape, words)
     return Comparison(

@@ -202,6 +202,23 @@ def whole_rows(shape, words):
     return Fraction(pairs * (shape.head_dim**2 + shape.value_dim**2), words - 1)
 
 
+def whole_rows_large_memory(shape, words):
+    """Of a pair, 2 d d_v meetings may be paid by a kept score instead."""
+    d, d_v = shape.head_dim, shape.value_dim
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    kept = 2 * d * d_v
+    return Fraction(pairs * (d * d + d_v * d_v + kept) - kept * words, max(words - 1 + kept, 1))
+
+
+def general_large_memory(shape, words):
+    """Of a pair, d + d_v meetings remain when its score is kept, d^2 + 2 d d_v + d_v if not."""
+    d, d_v = shape.head_dim, shape.value_dim
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    full = d * d + 2 * d * d_v + d_v
+    kept = full - (d + d_v)
+    return Fraction(pairs * full - kept * words, max(words - 1 + kept, 1))
+
+
 def two_matmuls_at_least(shape, words, value):
     """Whether the bound value <= the sum of 2 m n k / sqrt(M) - 2M, and within a word each of it.
 

@@ -33,6 +33,8 @@ def test_values_are_those_of_exact_arithmetic(shape: AttentionShape, words: int)
     assert found["general"].words == math.ceil(naive.general(shape, words))
     assert found["fused"].words == math.ceil(naive.fused(shape, words))
     assert found["whole_rows"].words == math.ceil(naive.whole_rows(shape, words))
+    for name in ("whole_rows_large_memory", "general_large_memory"):
+        assert found[name].words == max(math.ceil(getattr(naive, name)(shape, words)), 0)
     assert naive.two_matmuls_at_least(shape, words, found["two_matmuls"].words)
 
 
@@ -99,9 +101,13 @@ def test_a_bound_is_claimed_only_where_its_hypotheses_hold(
     assert found["general"].holds
     assert found["fused"].holds == fused
     assert found["whole_rows"].holds == whole_rows
+    assert found["whole_rows_large_memory"].holds == whole_rows
+    assert found["general_large_memory"].holds
     assert found["two_matmuls"].holds == (materialises and not shape.causal)
     unknown = named(shape, words)
-    assert [b.name for b in unknown.values() if b.holds] == ["compulsory", "general"]
+    assert [b.name for b in unknown.values() if b.holds] == [
+        *("compulsory", "general", "general_large_memory")
+    ]
     best = lower_bound(shape, words, checked)
     assert best.holds
     assert best.words == max(b.words for b in found.values() if b.holds)
@@ -193,10 +199,11 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
         for name in families()
         for built in [family(name).build(shape, **dict.fromkeys(family(name).tiles, 8))]
     }
-    both = {"compulsory", "general"}
+    both = {"compulsory", "general", "general_large_memory"}
+    rows = {"whole_rows", "whole_rows_large_memory"}
     assert held == {
-        "standard": both | {"two_matmuls", "whole_rows"},
+        "standard": both | rows | {"two_matmuls"},
         "standard_tiled": both | {"two_matmuls"},
-        "flash1": both | {"fused", "whole_rows"},
-        "flash2": both | {"fused", "whole_rows"},
+        "flash1": both | rows | {"fused"},
+        "flash2": both | rows | {"fused"},
     }

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from iosim import __version__, cli
 from iosim.cli import options
 from iosim.errors import IosimError
-from iosim.machine import machine
+from iosim.machine import machine, machine_names
 from iosim.model_config import ModelHeads
+from iosim.schedule import families
 from iosim.units import MemorySize
 
 
@@ -82,6 +83,12 @@ def test_help_of_iosim_lists_every_command() -> None:
             assert f" {command.help}\n" in result.stdout
 
 
+def test_the_help_names_every_schedule_and_every_device() -> None:
+    shown = " ".join(CliRunner().invoke(cli.main, ["simulate", "--help"]).stdout.split())
+    for name in (*families(), *machine_names()):
+        assert name in shown
+
+
 def test_version() -> None:
     result = CliRunner().invoke(cli.main, ["--version"], prog_name="iosim")
     assert (result.exit_code, result.stdout) == (0, f"iosim {__version__}\n")
@@ -144,6 +151,20 @@ def spawn(tmp_path: Path, body: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+BOUND = "bound --seq-len 8 --head-dim 8 --sram 99w"
+
+
+def into(where: str, arguments: str) -> tuple[int, str]:
+    """Run iosim with its standard output sent somewhere by a shell."""
+    result = subprocess.run(
+        ["sh", "-c", f'"$0" -m iosim {arguments} {where}', sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return result.returncode, result.stderr
 
 
 @pytest.mark.parametrize(
@@ -264,3 +285,25 @@ def test_fast_memory_comes_from_sram_or_device() -> None:
         options.resolve_sram_words(sizes, a100, "float32")
     with pytest.raises(IosimError, match=r"^--sram 3B holds no word of float32"):
         options.resolve_sram_words([MemorySize(3, "bytes")], None, "float32")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", ["--help", "--version", "bound --help", BOUND])
+def test_an_output_without_room_is_wrong_use(arguments: str) -> None:
+    code, err = into("> /dev/full", arguments)
+    assert code == 2
+    assert err == (
+        "Error: standard output cannot be written (No space left on device); "
+        "send it where there is room\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", BOUND])
+def test_a_closed_output_is_wrong_use(arguments: str) -> None:
+    code, err = into(">&-", arguments)
+    assert code == 2
+    assert err == "Error: standard output is closed; open it, if only as > /dev/null\n"
+
+
+def test_wrong_use_before_the_command_is_one_sentence_too() -> None:
+    assert run("--nosuch") == (2, "", "Error: No such option '--nosuch'.\n")

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trees
 from click.testing import CliRunner, Result
 
 from iosim.cli import main
+from iosim.schedule import family
+from iosim.schedule.listing import listing
+from iosim.shape import AttentionShape
+
+EXAMPLE = trees.EXAMPLES / "split_loads.py"
 
 SHAPE = ("--seq-len", "1k", "--head-dim", "64")
 KEYS = {
@@ -88,6 +94,33 @@ def test_model_and_device_state_heads_and_memory(tmp_path: Path) -> None:
     assert record["sram_words"] == 232448 // 2
 
 
+@pytest.mark.parametrize("command", ["simulate", "explain", "bound", "tiles", "cache"])
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [
+        ('"sliding_window": 32', True),
+        ('"sliding_window": 32, "use_sliding_window": true', True),
+        ('"sliding_window": 32, "use_sliding_window": false', False),
+        ('"sliding_window": 64', False),  # every key is in the window
+        ('"sliding_window": null', False),
+    ],
+)
+def test_a_sliding_window_is_noted_once_on_standard_error(
+    command: str, more: str, noted: bool, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(f'{{"_name_or_path": "m", "n_embd": 16, "n_head": 2, {more}}}')
+    result = run(
+        *(command, "--schedule", "flash2", "--model", str(config), "--sram", "999w"),
+        *("--seq-len", "64", *(["--capacity", "8"] if command == "cache" else [])),
+    )
+    assert result.exit_code == 0, result.output
+    note = "note: m states a sliding window of 32 keys, which is not counted; "
+    assert "note" not in result.stdout
+    assert len(result.stderr.splitlines()) == noted
+    assert result.stderr.startswith(note if noted else "")
+
+
 def test_csv_and_table_say_the_same(tmp_path: Path) -> None:
     arguments = ("simulate", "--schedule", "flash2", *SHAPE, "--br", "64", "--bc", "64")
     file = tmp_path / "out.csv"
@@ -118,6 +151,24 @@ def test_explain_records_add_up() -> None:
         assert sum(line["share"] for line in lines) == pytest.approx(1)
 
 
+def test_explain_shows_every_line_of_the_listing(tmp_path: Path) -> None:
+    twice = tmp_path / "twice.py"
+    twice.write_text(
+        EXAMPLE.read_text().replace("load V_j", "load K_j").replace("split_loads", "twice")
+    )
+    shape = AttentionShape(8, 8, 8)
+    lines = listing(family(f"{twice}:twice").build(shape, br=2, bc=2))
+    result = run(
+        *("explain", "--schedule", f"{twice}:twice", "--seq-len", "8", "--head-dim", "8"),
+        *("--br", "2", "--bc", "2"),
+    )
+    shown = [line for line in result.stdout.splitlines() if line[:3].strip().isdigit()]
+    assert [int(line[:3]) for line in shown] == [line.number for line in lines]
+    first, second = [line.number for line in lines if line.text == "load K_j"]
+    assert f"counted at line {first}, which reads the same" in result.stdout
+    assert second > first
+
+
 def test_bound_claims_by_schedule() -> None:
     arguments = ("bound", "--seq-len", "64k", "--head-dim", "64", "--sram", "65536w")
     free = {r["bound"]: r for r in records(*arguments)}
@@ -129,6 +180,11 @@ def test_bound_claims_by_schedule() -> None:
     assert {name for name, holds in held.items() if not holds} == {"two_matmuls"}
     unfit = records(*arguments, "--schedule", "standard")
     assert {r["bound"] for r in unfit if r["holds"]} == {"compulsory"}
+
+
+def test_tiles_shows_given_sizes_once() -> None:
+    given = ("tiles", *SHAPE, "--sram", "100KiB", "--br", "4", "--bc", "4")
+    assert [r["tile_rule"] for r in records(*given, "--schedule", "flash1,flash2")] == ["given"] * 2
 
 
 def test_tiles_gives_each_rule() -> None:
@@ -157,6 +213,8 @@ def test_tiles_gives_each_rule() -> None:
         (("simulate", *SHAPE, "--heads", "8", "--kv-heads", "3"), ["--kv-heads 3", "--heads 8"]),
         (("simulate", *SHAPE, "--sram", "100"), ["--sram", "'100'", "100KiB"]),
         (("simulate", *SHAPE, "--tiles", "odd"), ["--tiles", "odd", "paper"]),
+        (("bound", *SHAPE, "--sram", "999w", "--align", "top-left"), ["top-left", "--causal"]),
+        (("simulate", *SHAPE, "--align", "top-left", "--no-causal"), ["top-left", "--causal"]),
         (("simulate", *SHAPE, "--sram", "1KiB", "--device", "a100"), ["--sram", "--device"]),
         (
             ("simulate", *SHAPE, "--tiles", "best", "--br", "1", "--bc", "1"),
@@ -164,12 +222,14 @@ def test_tiles_gives_each_rule() -> None:
         ),
         (
             ("simulate", *SHAPE, "--schedule=flash2", "--br=1k", "--bc=8", "--sram=100KiB"),
-            ["--br 1024", "Q[0:1024, 0:64]", "65536 words", "51200 words"],
+            ["--br 1024", "Q[0:1024, 0:64]", "65536 words", "M is 51200"],
         ),
         (("bound", *SHAPE), ["--sram"]),
         (("tiles", *SHAPE, "--sram", "1KiB", "--schedule", "standard"), ["standard"]),
         (("tiles", *SHAPE, "--sram", "9KiB", "--schedule", "standard_tiled", "--tiles", "paper"),
          ["--tiles paper", "standard_tiled", "largest"]),
+        (("plot",), ["WHAT", "length, dim, memory, tiles"]),
+        (("plot", "length", "-o", ""), ["--output ''", "empty"]),
         (("simulate", *SHAPE, "--hed-dim", "1"), ["--hed-dim", "--head-dim"]),
     ],
 )  # fmt: skip

@@ -83,12 +83,20 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "rule": (tiles("flash1", 100, "papr"), ("--tiles", "'papr'", "'paper'")),
     "no memory": (tiles("flash1", None, br=2), ("flash1", "--bc", "--sram")),
     "no rule": (tiles("standard_tiled", 99, "paper"), ("--tiles paper", "largest, best")),
-    "nothing fits": (tiles("flash2", 18), ("flash2", "19 words", "M is 18 words")),
+    "nothing fits": (tiles("flash2", 18), ("flash2", "19 words", "M has 18 words")),
     "three sizes": (
         lambda: choose_tiles(
             Family("three", lambda s, a, b, c: FLASH2, ("a", "b", "c"), ""), SHAPE, 100
         ),
         ("--tiles best", "three", "a, b, c"),
+    ),
+    "a name that is none": (
+        lambda: Schedule(3, SHAPE, ()),  # type: ignore[arg-type]
+        ("name of a schedule", "text", "3"),
+    ),
+    "a shape that is none": (
+        lambda: Schedule("x", None, ()),  # type: ignore[arg-type]
+        ("shape of x", "None"),
     ),
     "one symbol": (same_symbol, ("'n'", "5", "6")),
     "an input that is none": (other_input, ("'X'", "Q, K and V")),

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -208,3 +209,10 @@ def test_failure_of_a_case_with_nan_can_be_pasted():
     failure = Failure("l", KNOWN[0], "error")
     assert failure.python.splitlines()[0] == "from math import inf, nan"
     assert sys.version_info >= (3, 11)
+
+
+def test_nothing_is_left_in_the_current_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run = [sys.executable, "-m", "iosim", "fuzz", "--examples", "1"]
+    assert subprocess.run(run, check=False, capture_output=True).returncode == 0
+    assert list(tmp_path.iterdir()) == []

@@ -21,9 +21,10 @@ LAYERS = [
     {"units", "precision"},
     {"machine", "model_config", "output", "data"},
     {"schedule", "shape", "softmax", "softmax_exact", "reference"},
-    {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases"},
+    {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases", "measured"},
     {"verify", "report", "plot"},
     {"cli"},
+    {"__main__"},
 ]
 LAYER_OF = {name: height for height, names in enumerate(LAYERS) for name in names}
 

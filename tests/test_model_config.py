@@ -69,16 +69,76 @@ def test_defaults_and_nulls(tmp_path: Path) -> None:
             },
             (256, 16, 16),
         ),
+        (  # Falcon 7B: multi-query, whatever num_kv_heads says
+            {
+                "hidden_size": 4544,
+                "num_attention_heads": 71,
+                "num_kv_heads": 71,
+                "multi_query": True,
+                "new_decoder_architecture": False,
+            },
+            (64, 71, 1),
+        ),
+        (  # Falcon 40B
+            {
+                "hidden_size": 8192,
+                "num_attention_heads": 128,
+                "num_kv_heads": 8,
+                "multi_query": True,
+                "new_decoder_architecture": True,
+            },
+            (64, 128, 8),
+        ),
+        (  # ChatGLM2 6B
+            {
+                "hidden_size": 4096,
+                "kv_channels": 128,
+                "num_attention_heads": 32,
+                "multi_query_attention": True,
+                "multi_query_group_num": 2,
+            },
+            (128, 32, 2),
+        ),
+        (  # Gemma 3 4B, of text and images, as its text part states it
+            {
+                "text_config": {
+                    "head_dim": 256,
+                    "hidden_size": 2560,
+                    "num_attention_heads": 8,
+                    "num_key_value_heads": 4,
+                },
+                "vision_config": {"hidden_size": 1152, "num_attention_heads": 16},
+            },
+            (256, 8, 4),
+        ),
     ],
 )
 def test_published_models(
-    tmp_path: Path, config: dict[str, int], expected: tuple[int, int, int]
+    tmp_path: Path, config: dict[str, object], expected: tuple[int, int, int]
 ) -> None:
     model = read_model_heads(write(tmp_path, config))
     assert (model.head_dim, model.heads, model.kv_heads) == expected
 
 
 GOOD = {"hidden_size": 768, "num_attention_heads": 12}
+
+
+@pytest.mark.parametrize(
+    ("config", "window"),
+    [
+        ({}, None),
+        ({"sliding_window": None}, None),
+        ({"sliding_window": 0}, None),
+        ({"sliding_window": True}, None),
+        ({"sliding_window": "4096"}, None),
+        ({"sliding_window": 4096}, 4096),  # as Mistral 7B has it
+        ({"sliding_window": 131072, "use_sliding_window": False}, None),  # as Qwen2 7B has it
+    ],
+)
+def test_a_sliding_window_is_read(
+    tmp_path: Path, config: dict[str, object], window: int | None
+) -> None:
+    assert read_model_heads(write(tmp_path, GOOD | config)).sliding_window == window
 
 
 @pytest.mark.parametrize(
@@ -92,7 +152,16 @@ GOOD = {"hidden_size": 768, "num_attention_heads": 12}
         (GOOD | {"head_dim": 64.0}, "has head_dim 64.0; it must be a whole number"),
         (GOOD | {"head_dim": True}, "has head_dim True; it must be a whole number"),
         (GOOD | {"num_key_value_heads": 0}, "has num_key_value_heads 0; it must be"),
+        (
+            GOOD
+            | {"kv_lora_rank": 512, "qk_nope_head_dim": 128}
+            | {"qk_rope_head_dim": 64, "v_head_dim": 128},  # as DeepSeek V3 has them
+            "has kv_lora_rank: latent attention has no single head dimension; write --head-dim 192 "
+            "--value-dim 128 --heads 12 in its place",
+        ),
+        (GOOD | {"kv_lora_rank": 512}, "has kv_lora_rank: latent attention"),
         ([GOOD], "is not a JSON object"),
+        ({"text_config": [GOOD]}, "lacks num_attention_heads"),
     ],
 )
 def test_unusable_configurations_name_the_file_and_the_field(
@@ -105,7 +174,7 @@ def test_unusable_configurations_name_the_file_and_the_field(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000])
 def test_a_file_that_is_not_json(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
@@ -116,3 +185,14 @@ def test_a_file_that_is_not_json(tmp_path: Path, content: bytes) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(IosimError, match=r"config\.json' cannot be read \(No such file"):
         read_model_heads(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(GOOD), encoding="utf-8-sig")
+    assert read_model_heads(path).heads == 12
+
+
+def test_a_name_too_long_for_a_file() -> None:
+    with pytest.raises(IosimError, match="cannot be read"):
+        read_model_heads("a" * 300)

@@ -193,3 +193,18 @@ def test_an_error_while_writing_is_explained(tmp_path: Path) -> None:
 def test_a_closed_pipe_is_no_error_of_the_path(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError), output.replacing(tmp_path / "out.csv"):
         raise BrokenPipeError
+
+
+def test_a_link_that_leads_to_itself_gives_way(tmp_path: Path) -> None:
+    path = tmp_path / "loop"
+    path.symlink_to(path)
+    output.write_text(path, "text")
+    assert path.read_text() == "text"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("", "the name is empty"), ("a" * 300, "File name too long")]
+)
+def test_a_name_that_no_file_can_have(name: str, reason: str) -> None:
+    with pytest.raises(IosimError, match=rf"^--output '{name}' cannot be written \({reason}\)"):
+        output.check_writable(name)

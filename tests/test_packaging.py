@@ -66,7 +66,7 @@ def test_wheel_holds_every_source_file_once(wheel: Path) -> None:
     expected = {
         f"{place}/{path.relative_to(ROOT / folder).as_posix()}"
         for folder, place in places
-        for suffix in ("*.py", "*.json", "*.toml", "py.typed")
+        for suffix in ("*.py", "*.json", "*.toml", "*.v", "py.typed")
         for path in (ROOT / folder).rglob(suffix)
     }
     assert expected <= set(held), "list a new package or kind of data file in setup.cfg"

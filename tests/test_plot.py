@@ -503,12 +503,9 @@ def test_plot_takes_the_shared_options(tmp_path: Path) -> None:
         ("dim --seq-len 1k,2k", "--seq-len has 2 values, but a figure of dim takes one; give one"),
         ("tiles --tiles best", "--tiles best has no place in a figure of tiles, which marks eve"),
         ("tiles --schedule standard", "--schedule standard has no tile sizes B_r and B_c to draw"),
-        ("tiles --sram 100w", "no tile of flash1 fits: the smallest needs 259 words, but M is 10"),
+        ("tiles --sram 100w", "no tile of flash1 fits: the smallest needs 259 words, but M has 1"),
         ("memory --schedule flash3", "unknown schedule 'flash3'; did you mean 'flash2'? known: "),
-        (
-            "size",
-            "Invalid value for '{length|dim|memory|tiles|rounding}': 'size' is not one of",
-        ),
+        ("size", "Invalid value for 'WHAT': 'size' is not one of 'length', "),
     ],
 )
 def test_plot_refuses_in_one_sentence(
@@ -529,3 +526,15 @@ def test_the_bounds_of_the_figures_are_all_there_are() -> None:
     for bound in lower_bounds(SHAPE, 1024):
         assert bound.name in BOUND_LOOKS
         assert ":" in bound_text(bound.name, (), SHAPE)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_map_of_a_row_or_two_has_room(rows: int) -> None:
+    tiles = map_tiles(family("flash2"), replace(SHAPE, n_q=rows, n_k=rows), 8192)
+    draw_tile_map(tiles, Figure().subplots())
+
+
+def test_regimes_of_memories_that_no_range_is_long_enough_for() -> None:
+    memories = [1, 2**40, 2**70]
+    found = against_memory(SHAPE, memories, choose(["standard"])).regimes
+    assert (found[0].first, found[-1].last) == (1, 2**70)

@@ -144,8 +144,24 @@ def test_where_nothing_fits_the_words_needed_are_named(name: str, shape: Attenti
         with pytest.raises(IosimError) as caught:
             choose_tiles(family(name), shape, needed - 1, rule)
         assert str(caught.value) == (
-            f"no tile of {name} fits: the smallest needs {needed} words, "
-            f"but M is {needed - 1} words"
+            f"no tile of {name} fits: the smallest needs {needed} words, but M has "
+            f"{needed - 1} words; give --sram {needed}w or more"
+        )
+
+
+@given(tiled, strategies.shapes(rows=50, width=8), st.data())
+def test_where_nothing_fits_the_sizes_given_are_named(
+    name: str, shape: AttentionShape, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, shape.n_q + 5), label="br")
+    needed = full_tile_peak(built(name, shape, {"br": size, "bc": 1}))
+    assert choose_tiles(family(name), shape, needed, given={"br": size}).sizes["br"] == size
+    for words, stated in ((1, "1 word"), (needed - 1, f"{needed - 1} words")):
+        with pytest.raises(IosimError) as caught:
+            choose_tiles(family(name), shape, words, given={"br": size})
+        assert str(caught.value) == (
+            f"no tile of {name} fits with --br {size} given: the smallest needs {needed} words, "
+            f"but M has {stated}; give --sram {needed}w or more"
         )
 
 

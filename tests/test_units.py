@@ -1,5 +1,7 @@
 """Reading and writing of counts, sweeps and memory sizes."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,14 @@ def test_count_below_the_minimum_names_the_minimum() -> None:
     with pytest.raises(IosimError, match=r"'0' is too small; the least is 1$"):
         units.parse_count("0")
     assert units.parse_count("0", minimum=0) == 0
+
+
+@pytest.mark.parametrize("parse", [units.parse_count, units.parse_sweep])
+def test_the_largest_count_is_the_length_of_the_longest_range(parse: Any) -> None:
+    assert len(range(units.parse_count(str(units.MAX_COUNT)))) == units.MAX_COUNT
+    for text in (str(units.MAX_COUNT + 1), f"{units.MAX_COUNT}k", "9" * 5000):
+        with pytest.raises(IosimError, match=r"is too large; the most is 9223372036854775807$"):
+            parse(text)
 
 
 @given(st.lists(counts, min_size=1, max_size=20))
@@ -95,7 +105,7 @@ def test_memory_size_round_trips_through_its_text(size: MemorySize) -> None:
     assert units.parse_memory_size(str(size)) == size
 
 
-@given(counts, st.sampled_from("kmg"), st.booleans())
+@given(st.integers(1, 10**9), st.sampled_from("kmg"), st.booleans())
 def test_decimal_and_binary_prefixes(n: int, prefix: str, upper: bool) -> None:
     power = "kmg".index(prefix) + 1
     decimal, binary = f"{n}{prefix}B", f"{n}{prefix}iB"
@@ -138,6 +148,10 @@ def test_memory_without_unit_says_what_to_write(text: str) -> None:
         ("0.3KiB", "is not a whole number of bytes"),
         ("0KiB", "holds nothing"),
         ("0w", "holds nothing"),
+        ("9223372036854775808w", "too large; the most is"),
+        ("9000000000GiB", "too large; the most is"),
+        ("9" * 5000 + "w", "too large; the most is"),
+        ("9" * 5000 + ".5KiB", "too large; the most is"),
     ],
 )
 def test_other_memory_sizes_are_refused(text: str, complaint: str) -> None:

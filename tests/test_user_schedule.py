@@ -1,6 +1,7 @@
 """A schedule of one's own in a file outside the package, and what may be wrong with such a file."""
 
 import ast
+import re
 from pathlib import Path
 
 import naive
@@ -18,6 +19,7 @@ from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
 from iosim.schedule import families, family
+from iosim.schedule.operations import ANY, OPERATIONS
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 
@@ -62,7 +64,10 @@ def test_it_computes_attention_in_less_memory_and_is_not_fused() -> None:
     assert theirs.peak_words - mine.peak_words == 16 * 8
     assert (mine.fused, theirs.fused) == (False, True)
     held = {b.name for b in bounds.lower_bounds(shape, mine.peak_words, mine) if b.holds}
-    assert held == {"compulsory", "general", "whole_rows"}
+    assert held == {
+        *("compulsory", "general", "general_large_memory"),
+        *("whole_rows", "whole_rows_large_memory"),
+    }
 
 
 def test_tiles_are_chosen_for_it_and_the_papers_rule_is_not_its_own() -> None:
@@ -187,6 +192,10 @@ BUILDERS = {
         "from iosim.schedule import family",
         "cannot build a schedule: TypeError: flash2() takes 3",
     ),
+    "an exit": (
+        "def mine(shape, br): raise SystemExit(3)",
+        "cannot build a schedule: SystemExit: 3",
+    ),
     "an error of ours": (
         "def mine(shape, br): return family('flash2').build(shape, br, 0)\n"
         "from iosim.schedule import family",
@@ -212,3 +221,31 @@ def test_a_function_that_builds_no_schedule_is_told_in_a_sentence(
 def test_an_interrupt_while_a_file_runs_stays_one(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         family(f"{write(tmp_path, 'raise KeyboardInterrupt')}:mine")
+
+
+def test_an_interrupt_while_a_schedule_is_built_stays_one(tmp_path: Path) -> None:
+    text = "def mine(shape): raise KeyboardInterrupt"
+    with pytest.raises(KeyboardInterrupt):
+        family(f"{write(tmp_path, text)}:mine").build(AttentionShape(8, 8, 8))
+
+
+def test_what_a_file_prints_is_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "print('file')\n" + EXAMPLE.read_text().replace("    p =", "    print('build')\n    p =")
+    path = write(tmp_path, text)
+    family(f"{path}:{EXAMPLE.stem}").build(AttentionShape(8, 8, 8), br=2, bc=2)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "file\nbuild\n")
+
+
+def test_a_name_too_long_for_a_file_is_not_there() -> None:
+    with pytest.raises(IosimError, match="does not exist or is not a file"):
+        family(f"{'a' * 300}.py:mine")
+
+
+def test_the_page_lists_every_operation_with_its_operands() -> None:
+    page = (trees.EXAMPLES.parent / "own-schedule.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", page, re.MULTILINE))
+    assert listed == {
+        name: "anything" if known.takes == ANY else known.takes
+        for name, known in OPERATIONS.items()
+    }

@@ -442,6 +442,31 @@ def test_a_bound_that_nobody_may_claim_was_not_checked() -> None:
     assert "nothing was checked" in found["two_matmuls"].detail
 
 
+def test_a_bound_that_a_few_schedules_may_not_claim_is_no_failure() -> None:
+    found = run_only("lower_bounds", "flash2")
+    assert found["fused"].verdict == "pass"
+    assert found["two_matmuls"].verdict == "finding"
+    assert "nothing was checked" in found["two_matmuls"].detail
+
+
+def test_checks_about_fixed_schedules_are_left_out_for_others() -> None:
+    report = verify(schedules={"flash2": families()["flash2"]})
+    assert {row.name for row in report.checks} == {"exactness", "counting", "lower_bounds"}
+    assert {row.name for row in report.checks} | set(report.left_out) == set(about_checks())
+    assert report.to_dict()["left_out"] == list(report.left_out)
+    assert verify(["counting"]).left_out == ()
+
+
+def test_a_tile_size_of_another_name_is_refused() -> None:
+    def build(shape: AttentionShape, rows: int) -> Schedule:
+        return families()["flash2"].build(shape, br=rows, bc=rows)
+
+    with pytest.raises(
+        IosimError, match="schedule 'mine' has a tile size 'rows', but verify knows"
+    ):
+        verify(schedules={"mine": Family("mine", build, ("rows",), "Mine.")})
+
+
 def test_flash_that_saves_nothing_fails() -> None:
     found = run("ratios", flash2=families()["standard_tiled"])
     assert found[f"{ratios.WORKLOADS[0].name}, A100"].verdict == "fail"

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import trees
 from click.testing import CliRunner, Result
 
 from iosim.cli import main
@@ -18,6 +19,7 @@ from iosim.cli import verify as command
 from iosim.errors import IosimError
 from iosim.verify import Check, VerificationReport
 
+EXAMPLE = trees.EXAMPLES / "split_loads.py"
 GOOD = Check("counting", "flash2", "pass", "7 cases, 1 234 words", {"cases": 7})
 ODD = Check("capacity", "flash1, d = 64", "finding", "overflows " * 20, {"tiles": {"br": 1}})
 BAD = Check("counting", "flash1", "fail", "1 wrong, such as 64 x 100", {"cases": 7})
@@ -120,13 +122,56 @@ def test_a_file_has_no_colour(tmp_path: Path) -> None:
 def test_only_what_is_named_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
-    def note(only: tuple[str, ...], *, thorough: bool, progress: Any) -> VerificationReport:
-        asked.update(only=only, thorough=thorough)
+    def note(only: tuple[str, ...], *, thorough: bool, **more: Any) -> VerificationReport:
+        asked.update(only=only, thorough=thorough, schedules=more["schedules"])
         return VerificationReport((GOOD,), thorough, 0.0)
 
     monkeypatch.setattr(command, "run", note)
     run("--only", "counting", "--only", "ratios", "--thorough")
-    assert asked == {"only": ("counting", "ratios"), "thorough": True}
+    assert asked == {"only": ("counting", "ratios"), "thorough": True, "schedules": None}
+
+
+def test_a_schedule_of_ones_own_is_verified() -> None:
+    result = run("--schedule", f"flash2,{EXAMPLE}:split_loads")
+    assert result.exit_code == 0, result.output
+    for row in ("split_loads, float16 ", "split_loads  18 cases", "flash2, float64 "):
+        assert re.search(f"pass +{row}", result.stdout), row
+    assert not re.search(r"^ +\w+ +(standard|flash1)\b", result.stdout, re.MULTILINE)
+    assert (
+        "Left out, being about fixed schedules: capacity, sandwich, exponents, ratios, regimes.\n"
+        in result.stdout
+    )
+
+
+def test_a_schedule_of_ones_own_that_is_no_attention_fails(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    right = EXAMPLE.read_text()
+    path.write_text(right.replace('Compute("normalise", (O,), (O, l), "O_i = O_i / l_i"),', ""))
+    assert path.read_text() != right
+    result = run("--schedule", f"{path}:split_loads", "--only", "exactness")
+    assert result.exit_code == 1, result.output
+    assert "FAIL     split_loads, float64" in result.stdout
+
+
+def test_schedules_of_one_name_are_told_apart() -> None:
+    own, other = f"{EXAMPLE}:split_loads", f"{EXAMPLE.parent}/./split_loads.py:split_loads"
+    result = run("--schedule", f"{own},flash2,{other},flash2", "--only", "counting")
+    lines = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("  pass")]
+    assert lines == ["split_loads", "flash2", other]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--schedule flash3", "unknown schedule 'flash3'; did you mean 'flash2'?"),
+        ("--schedule flash2 --only ratios", "--only ratios is about fixed schedules, so that"),
+        ("--schedule flash2 --only ratio", "did you mean 'ratios'?"),
+    ],
+)
+def test_schedules_that_cannot_be_verified(arguments: str, complaint: str) -> None:
+    result = run(*arguments.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
 
 
 def test_a_check_that_is_not_known() -> None:
@@ -194,6 +239,14 @@ def test_plots_that_cannot_be_written_are_refused_before_the_work(
     monkeypatch.setattr(command, "run", lambda *_, **__: pytest.fail("it ran"))
     result = run("--plots", "/no/such")
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_plots_without_a_name_are_refused(figures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures.write_figures = lambda _: pytest.fail("it drew")
+    monkeypatch.setattr(command, "run", lambda *_, **__: pytest.fail("it ran"))
+    result = run("--plots", "")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'--plots': '' is no name of a folder; write --plots figures\n" in result.stderr
 
 
 def test_every_check_is_in_the_help() -> None:

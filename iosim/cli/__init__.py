@@ -1,9 +1,10 @@
 """The command line: a group whose commands are imported only when they are run."""
 
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -35,11 +36,18 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "iosim.cli.bound:bound", "Give lower bounds, with their regime and range."
     ),
     "tiles": LazyCommand("iosim.cli.tiles:tiles", "Find tile sizes that fit in a memory."),
-    "plot": LazyCommand("iosim.cli.plot:plot", "Draw traffic against length, memory or tile size."),
+    "cache": LazyCommand(
+        "iosim.cli.cache:cache",
+        "Count what a cache would move, for a TRACE file or for schedules.",
+    ),
+    "plot": LazyCommand(
+        "iosim.cli.plot:plot", "Draw traffic against length, dimension, memory or tile size."
+    ),
     "fuzz": LazyCommand("iosim.cli.fuzz:fuzz", "Fuzz the merges of online softmax."),
     "claims": LazyCommand(
         "iosim.cli.claims:claims", "Recompute published claims and compare the verdicts."
     ),
+    "gpu": LazyCommand("iosim.cli.gpu:gpu", "Run schedules as GPU kernels, and count their bytes."),
 }
 
 
@@ -78,23 +86,19 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in self.lazy.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options before the command, which write the help and the version."""
+        with _exit_codes():
+            if sys.stdout is None:  # closed: there is no use in working for it
+                raise IosimError("standard output is closed; open it, if only as > /dev/null")
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its errors become one sentence and an exit code."""
-        try:
+        with _exit_codes():
             result = super().invoke(ctx)
             sys.stdout.flush()  # so that a closed pipe shows here and not while Python ends
             return result
-        except IosimError as error:
-            raise _WrongUse(str(error)) from error
-        except click.exceptions.NoArgsIsHelpError:
-            raise
-        except click.UsageError as error:  # one sentence, without the usage lines
-            raise _WrongUse(error.format_message()) from error
-        except KeyboardInterrupt:
-            raise _Interrupted("interrupted") from None
-        except BrokenPipeError:
-            _silence_stdout()
-            ctx.exit(EXIT_PIPE_CLOSED)
 
 
 class _WrongUse(click.ClickException):
@@ -105,8 +109,33 @@ class _Interrupted(click.ClickException):
     exit_code = 130  # 128 + SIGINT
 
 
+@contextlib.contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Turn what a command raises into one sentence and the exit code that stands for it."""
+    try:
+        yield
+    except IosimError as error:
+        raise _WrongUse(str(error)) from error
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:  # one sentence on one line, without the usage lines
+        raise _WrongUse(" ".join(error.format_message().split())) from error
+    except KeyboardInterrupt:
+        raise _Interrupted("interrupted") from None
+    except BrokenPipeError:
+        _silence_stdout()
+        raise click.exceptions.Exit(EXIT_PIPE_CLOSED) from None
+    except OSError as error:
+        if error.filename is not None:  # of a file, which commands explain: a fault of ours
+            raise
+        _silence_stdout()
+        raise _WrongUse(
+            f"standard output cannot be written ({error.strerror}); send it where there is room"
+        ) from error
+
+
 def _silence_stdout() -> None:
-    """Let what is still buffered go nowhere: the reader of the pipe has gone."""
+    """Let what is still buffered go nowhere: there is nobody, or no room, to take it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -122,6 +151,8 @@ def main(ctx: click.Context) -> None:
 
     Lengths and counts are plain numbers or 8k (8192); memories are 25600w (words), 100KiB or
     192KB (bytes). Exit code 0: fine; 1: a verification failed; 2: wrong use; 130: interrupted.
+
+    Try iosim simulate --seq-len 8k --head-dim 64 --sram 100KiB, and iosim COMMAND --help.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

@@ -9,9 +9,8 @@ import click
 
 from iosim.bounds import Bound, lower_bounds, regime
 from iosim.cli import options
-from iosim.cli.cases import Case, cases, given_tiles, schedules
+from iosim.cli.cases import Case, cases, schedules, simulations_of
 from iosim.output import render, write_text
-from iosim.report import simulate
 
 COLUMNS = (
     "n_q",
@@ -30,11 +29,7 @@ COLUMNS = (
 
 
 @click.command()
-@options.schedule
-@options.shape
-@options.memory
-@options.tile_sizes
-@options.results
+@options.simulation
 def bound(form: str, output: Path | None, **given: Any) -> None:
     """Give lower bounds, with their regime and range.
 
@@ -78,14 +73,7 @@ def _claims(case: Case, words: int, given: dict[str, Any]) -> Iterator[tuple[str
         yield from ((None, found) for found in lower_bounds(case.shape, words))
         return
     for family in schedules(given, ()):
-        for sizes in given_tiles(given) if family.tiles else ({},):
-            run = simulate(
-                family,
-                case.shape,
-                sram_words=words,
-                rule=given["tiles"] or "best",
-                given=sizes,
-            )
+        for run in simulations_of(family, case, given):
             for found in lower_bounds(case.shape, words, run.checked):
                 if not run.fits and found.name != "compulsory":
                     peak = run.traffic.peak_words

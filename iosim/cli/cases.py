@@ -1,12 +1,16 @@
 """The cases that shared options state: one for each combination of the values of a sweep."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import click
+
 from iosim.cli.options import resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
+from iosim.model_config import ModelHeads
+from iosim.report import Simulation, simulate
 from iosim.schedule.registry import Family, family
 from iosim.shape import AttentionShape
 
@@ -26,9 +30,12 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
     """
     if options["seq_len"] is None:
         raise IosimError("--seq-len is missing; write --seq-len 8k")
+    if options["align"] == "top-left" and not options["causal"]:
+        raise IosimError("--align top-left is about a causal mask; give --causal with it")
     heads = resolve_heads(
         options["head_dim"], options["heads"], options["kv_heads"], options["model"]
     )
+    _note_window(options["model"], max(options["kv_len"] or options["seq_len"]))
     for head_dim, n_q in product(heads.head_dims, options["seq_len"]):
         for n_k in options["kv_len"] or (n_q,):
             yield AttentionShape(
@@ -45,6 +52,16 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
             )
 
 
+def _note_window(model: ModelHeads | None, n_k: int) -> None:
+    """Say on standard error that a model's window, shorter than the keys, is not counted."""
+    if model is not None and model.sliding_window is not None and model.sliding_window < n_k:
+        click.echo(
+            f"note: {model.name} states a sliding window of {model.sliding_window} keys, which is "
+            "not counted; the counts are of a layer without it",
+            err=True,
+        )
+
+
 def cases(options: dict[str, Any], *, need_memory: bool = False) -> Iterator[Case]:
     """Yield the shapes with each fast memory that the options state."""
     memories = resolve_sram_words(options["sram"], options["device"], options["dtype"])
@@ -53,6 +70,22 @@ def cases(options: dict[str, Any], *, need_memory: bool = False) -> Iterator[Cas
     for shape in shapes(options):
         for words in memories or (None,):
             yield Case(shape, words)
+
+
+def simulations(options: dict[str, Any], default: tuple[str, ...]) -> Iterator[Simulation]:
+    """Yield one run for each case, schedule and combination of tile sizes."""
+    for case in cases(options):
+        for chosen in schedules(options, default):
+            yield from simulations_of(chosen, case, options)
+
+
+def simulations_of(
+    chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
+) -> Iterator[Simulation]:
+    """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
+    for sizes in given_tiles(options) if chosen.tiles else ({},):
+        for rule in rules or (options["tiles"] or "best",):
+            yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
 
 
 def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:

@@ -7,39 +7,24 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import cases, given_tiles, schedules
+from iosim.cli.cases import simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import PAIR_LEGEND
 from iosim.reading.formula import Formula, formula
-from iosim.report import Simulation, simulate
-from iosim.schedule.listing import Line, listing
+from iosim.report import Simulation
+from iosim.schedule.listing import Line, line_numbers, listing
 from iosim.units import format_bytes, format_count
 
 
 @click.command()
-@options.schedule
-@options.shape
-@options.memory
-@options.tile_sizes
-@options.results
+@options.simulation
 def explain(form: str, output: Path | None, **given: Any) -> None:
     """Print a schedule's listing with the traffic of each line.
 
     Each line that moves anything shows its words by tensor, as a formula and as a number, and its
     share of all words. Words cover batch and heads.
     """
-    runs = [
-        simulate(
-            family,
-            case.shape,
-            sram_words=case.sram_words,
-            rule=given["tiles"] or "best",
-            given=sizes,
-        )
-        for case in cases(given)
-        for family in schedules(given, ("flash1",))
-        for sizes in (given_tiles(given) if family.tiles else ({},))
-    ]
+    runs = list(simulations(given, ("flash1",)))
     if form == "table":
         text = "\n".join(_page(run) for run in runs)
     else:
@@ -80,9 +65,14 @@ def _first_lines(run: Simulation) -> Iterator[Line]:
 def _page(run: Simulation) -> str:
     found = formula(run.schedule)
     parts = [_heading(run), ""]
-    for line in _first_lines(run):
+    first = set(_first_lines(run))
+    numbers = line_numbers(run.schedule)
+    for line in listing(run.schedule):
         parts.append(f"{line.number:3d}  {'  ' * line.depth}{line.text}")
-        parts += _moves(run, found, line)
+        moves = list(_moves(run, found, line))
+        if moves and line not in first:
+            moves = [f"{_indent(line)}counted at line {numbers[line.text]}, which reads the same"]
+        parts += moves
     parts += ["", *_totals(run, found), "", "where", *_legend(found)]
     return "\n".join(parts) + "\n"
 
@@ -102,10 +92,14 @@ _TILE_NAMES = {"br": "B_r", "bc": "B_c"}
 _VERBS = {"read": "reads", "write": "writes", "add": "adds to"}
 
 
+def _indent(line: Line) -> str:
+    return " " * (7 + 2 * line.depth)
+
+
 def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
     """Yield what a line moves: by tensor, and together where it is more than one."""
     entries = [entry for entry in found.entries if entry.line == line.text]
-    indent = " " * (7 + 2 * line.depth)
+    indent = _indent(line)
     for entry in entries:
         words = entry.words.value(found.values)
         yield (

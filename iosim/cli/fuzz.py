@@ -6,6 +6,7 @@ import math
 import secrets
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -86,13 +87,26 @@ def fuzz(
     tallies = {name: Tally() for name in LAWS if not names or name in names}
     code = 0
     try:
-        with _interrupts_kept() as raise_if_interrupted:
+        with _nothing_left(), _interrupts_kept() as raise_if_interrupted:
             _run(tallies, minutes, examples, seed, raise_if_interrupted)
     except KeyboardInterrupt:
         click.echo("interrupted: this is what was done so far", err=True)
         code = INTERRUPTED
     _print(tallies)
     ctx.exit(code or int(any(tally.failure for tally in tallies.values())))
+
+
+@contextmanager
+def _nothing_left() -> Iterator[None]:
+    """Let hypothesis keep what it notes down in a folder that goes, not in the current one."""
+    from hypothesis.configuration import set_hypothesis_home_dir
+
+    with tempfile.TemporaryDirectory() as folder:
+        set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            set_hypothesis_home_dir(None)  # back to its default
 
 
 @contextmanager

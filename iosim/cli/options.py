@@ -87,7 +87,12 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
-schedule = click.option("--schedule", type=NAMES, help="Schedules by name, such as flash1,flash2.")
+schedule = click.option(
+    "--schedule",
+    type=NAMES,
+    help="Schedules: standard, standard_tiled, flash1, flash2, or path/to/file.py:name for one of "
+    "your own; several with commas.",
+)
 seq_len = click.option(
     "--seq-len", type=SWEEP, help="Queries: 8k, a list 1k,2k,4k or a range 1k..64k:x2."
 )
@@ -98,7 +103,10 @@ batch = click.option("--batch", type=COUNT, default=1, show_default=True, help="
 heads = click.option("--heads", type=COUNT, help="Query heads of a sequence.  [default: 1]")
 kv_heads = click.option("--kv-heads", type=COUNT, help="Key/value heads, if fewer than heads.")
 model = click.option(
-    "--model", type=MODEL, help="Take head-dim, heads and kv-heads from a model's config.json."
+    "--model",
+    type=MODEL,
+    help="Take head-dim, heads and kv-heads of one layer from a model's config.json; windows and "
+    "masks are not taken from it.",
 )
 dtype = click.option(
     "--dtype",
@@ -122,7 +130,10 @@ sram = click.option(
     "--sram", type=MEMORY_SIZES, help="Fast memory: 25600w (words), 100KiB, or a list of sizes."
 )
 device = click.option(
-    "--device", type=DEVICE, help="Take the fast memory of one block of a device, such as A100."
+    "--device",
+    type=DEVICE,
+    help="Take the shared memory of one thread block of a GPU: V100, A100, H100, H200, "
+    "'RTX 3060 Ti' or 'RTX 4090'.",
 )
 br = click.option("--br", type=SWEEP, help="Rows of a tile of Q: B_r.")
 bc = click.option("--bc", type=SWEEP, help="Rows of a tile of K and V: B_c.")
@@ -150,6 +161,7 @@ shape = _family(
 memory = _family(sram, device)
 tile_sizes = _family(br, bc, tiles)
 results = _family(form, output)
+simulation = _family(schedule, shape, memory, tile_sizes, results)
 
 
 class Heads(NamedTuple):

@@ -25,12 +25,13 @@ def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Pat
     if text == "-":
         return STDOUT
     path = Path(f"{ctx.params['what']}.svg" if text is None else text)
-    figures.form_of(path)
-    return check_writable(path)
+    if text != "":
+        figures.form_of(path)
+    return check_writable(path if text is None else text)
 
 
 @click.command()
-@click.argument("what", type=click.Choice(list(figures.FIGURES)), is_eager=True)
+@click.argument("what", metavar="WHAT", type=click.Choice(list(figures.FIGURES)), is_eager=True)
 @options.schedule
 @options.seq_len
 @options.head_dim
@@ -64,12 +65,14 @@ def plot(
     tiles: str | None,
     output: Path,
 ) -> None:
-    """Draw traffic against length, memory or tile size.
+    """Draw traffic against length, dimension, memory or tile size.
 
-    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c) or rounding (errors, not traffic).
-    The option that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim
-    32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
-    --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a device.
+    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c), cache (LRU and OPT caches of
+    every size beside the explicit scratchpad; --seq-len 256 by default) or rounding (errors, not
+    traffic). The option that the figure is against takes a list or a range: --seq-len 1k..64k:x2,
+    --head-dim 32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are
+    --seq-len 4k, --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device
+    marks a device.
 
     The figure goes to the file of -o, or to WHAT.svg in this folder; its path is printed.
     """
@@ -79,7 +82,7 @@ def plot(
     if not dims and model is None:
         dims = (figures.SHAPE.head_dim,)
     stated = options.resolve_heads(dims or None, heads, kv_heads, model)
-    length = seq_len[0] if seq_len else figures.SHAPE.n_q
+    length = seq_len[0] if seq_len else figures.default_request(what).shape.n_q
     marks = device if what == "memory" else None
     words = options.resolve_sram_words(sram, None if marks else device, dtype)
     shape = AttentionShape(
@@ -94,7 +97,7 @@ def plot(
     drawn = figures.FIGURES[what](
         figures.Request(
             shape=shape,
-            words=words[0] if words else figures.SRAM.words(shape.item_bytes),
+            words=words[0] if words else _usual_words(what, shape),
             lengths=seq_len or figures.LENGTHS,
             dims=dims,
             memories=words if words and what == "memory" else (),
@@ -109,6 +112,10 @@ def plot(
     with replacing(output) as beside:
         figures.save(drawn, beside, figures.form_of(output))
     click.echo(output)
+
+
+def _usual_words(what: str, shape: AttentionShape) -> int:
+    return figures.CACHE_WORDS if what == "cache" else figures.SRAM.words(shape.item_bytes)
 
 
 def _check_number(what: str, option: str, given: Sequence[object] | None) -> None:

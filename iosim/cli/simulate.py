@@ -6,9 +6,8 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import cases, given_tiles, schedules
+from iosim.cli.cases import simulations
 from iosim.output import render, write_text
-from iosim.report import simulate as run
 
 SCHEDULES = ("standard", "flash1", "flash2")
 COLUMNS = (
@@ -31,28 +30,14 @@ COLUMNS = (
 
 
 @click.command()
-@options.schedule
-@options.shape
-@options.memory
-@options.tile_sizes
-@options.results
+@options.simulation
 def simulate(form: str, output: Path | None, **given: Any) -> None:
     """Count the traffic of schedules, with the bound and the gap.
 
-    Words and bytes cover batch and heads. Tile sizes that are not given follow --tiles, by default
+    Words and bytes cover batch and heads; bytes count accumulators and statistics as the float32
+    that they are. Tile sizes that are not given follow --tiles, by default
     the sizes of the least traffic that fits. fits says whether the schedule fits the memory; where
     it does, gap is the traffic over the largest lower bound that may be claimed for it.
     """
-    records = [
-        run(
-            family,
-            case.shape,
-            sram_words=case.sram_words,
-            rule=given["tiles"] or "best",
-            given=sizes,
-        ).to_dict()
-        for case in cases(given)
-        for family in schedules(given, SCHEDULES)
-        for sizes in (given_tiles(given) if family.tiles else ({},))
-    ]
+    records = [run.to_dict() for run in simulations(given, SCHEDULES)]
     write_text(output, render(records, form, COLUMNS))

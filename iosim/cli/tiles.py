@@ -6,10 +6,9 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import cases, given_tiles, schedules
+from iosim.cli.cases import cases, schedules, simulations_of
 from iosim.errors import IosimError
 from iosim.output import render, write_text
-from iosim.report import simulate
 from iosim.tiles import RULES
 
 SCHEDULES = ("flash1", "flash2", "standard_tiled")
@@ -31,11 +30,7 @@ COLUMNS = (
 
 
 @click.command()
-@options.schedule
-@options.shape
-@options.memory
-@options.tile_sizes
-@options.results
+@options.simulation
 def tiles(form: str, output: Path | None, **given: Any) -> None:
     """Find tile sizes that fit in a memory.
 
@@ -48,13 +43,9 @@ def tiles(form: str, output: Path | None, **given: Any) -> None:
         for family in schedules(given, SCHEDULES):
             if not family.tiles:
                 raise IosimError(f"--schedule {family.name} has no tile sizes; name one that has")
-            rules = (given["tiles"],) if given["tiles"] else RULES
-            for sizes in given_tiles(given):
-                records += [
-                    simulate(
-                        family, case.shape, sram_words=case.sram_words, rule=rule, given=sizes
-                    ).to_dict()
-                    for rule in rules
-                    if rule != "paper" or family.paper or given["tiles"]
-                ]
+            rules = [rule for rule in RULES if rule != "paper" or family.paper]
+            chosen = (given["tiles"],) if given["tiles"] else rules
+            if {name for name in ("br", "bc") if given[name]} >= set(family.tiles):
+                chosen = RULES[-1:]  # nothing is left for a rule to choose
+            records += [run.to_dict() for run in simulations_of(family, case, given, chosen)]
     write_text(output, render(records, form, COLUMNS))

@@ -4,16 +4,19 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
 import click
 
 from iosim.cli import options
+from iosim.errors import IosimError
 from iosim.output import to_csv, write_text
+from iosim.schedule.registry import Family, family
 from iosim.verify import Check, VerificationReport, about_checks
 from iosim.verify import verify as run
+from iosim.verify.registry import OVER_SCHEDULES
 
 WIDTH = 100
 WORDS = {"pass": "pass", "finding": "finding", "fail": "FAIL"}
@@ -22,12 +25,19 @@ _INSIDE = re.compile(r"(?<=\d) (?=\d{3})|(?<=\d) (?=x \d)|(?<=\d x) (?=\d)|(?<=\
 VERDICT_WIDTH = max(map(len, WORDS.values()))
 
 
+def _folder(text: str) -> Path:
+    if not text:
+        raise IosimError("'' is no name of a folder; write --plots figures")
+    return Path(text)
+
+
 @click.command()
 @click.option("--only", multiple=True, metavar="CHECK", help="Run this check; repeat for more.")
+@options.schedule
 @click.option("--thorough", is_flag=True, help="Take a larger grid: minutes, not seconds.")
 @click.option(
     "--plots",
-    type=click.Path(path_type=Path),
+    type=options.Parsed("folder", _folder),
     metavar="DIR",
     help="Write figures into this folder too, as SVG and PNG.",
 )
@@ -36,6 +46,7 @@ VERDICT_WIDTH = max(map(len, WORDS.values()))
 def verify(
     ctx: click.Context,
     only: tuple[str, ...],
+    schedule: tuple[str, ...] | None,
     thorough: bool,
     plots: Path | None,
     form: str,
@@ -46,14 +57,18 @@ def verify(
     Checks: exactness, counting, capacity, sandwich, exponents, lower_bounds, ratios, regimes. A row
     passes, fails, or is a finding: what the mathematics says, found by the check itself, where
     papers say otherwise or nothing. The exit code is 1 when any row fails.
+
+    With --schedule, the checks that go over schedules (exactness, counting, lower_bounds) take
+    these only, and the others, about fixed schedules, are left out.
     """
+    schedules = _schedules(schedule, only) if schedule else None
     if plots is not None:  # first, since a folder that cannot be written then shows at once
         from iosim.plot.figures import write_figures
 
         for path in write_figures(plots):
             click.echo(f"wrote {path}", err=True)
     with _Progress() as progress:
-        report = run(only, thorough=thorough, progress=progress)
+        report = run(only, thorough=thorough, schedules=schedules, progress=progress)
     if form == "json":
         write_text(output, json.dumps(report.to_dict(), indent=2, allow_nan=False) + "\n")
     elif form == "csv":
@@ -65,6 +80,24 @@ def verify(
             click.echo(line)
     if not report.passed:
         ctx.exit(1)
+
+
+def _schedules(names: Iterable[str], only: Iterable[str]) -> dict[str, Family]:
+    """Return the schedules of these names; two of one name are told apart by what was written.
+
+    Raises IosimError where `only` names a check that is about fixed schedules.
+    """
+    for check in only:
+        if check in about_checks() and check not in OVER_SCHEDULES:
+            raise IosimError(
+                f"--only {check} is about fixed schedules, so that --schedule cannot restrict it; "
+                "give one of the two"
+            )
+    found: dict[str, Family] = {}
+    for name in dict.fromkeys(names):
+        chosen = family(name)
+        found[name if chosen.name in found else chosen.name] = chosen
+    return found
 
 
 class _Progress:
@@ -106,6 +139,8 @@ def table(
         f"{report.count('pass')} passed, {report.count('finding')} findings, "
         f"{report.count('fail')} failed in {report.seconds:.1f} s"
     )
+    if report.left_out:
+        yield f"Left out, being about fixed schedules: {', '.join(report.left_out)}."
     if report.count("finding"):
         yield (
             "A finding is no failure: it is what the mathematics says, and papers do not, "

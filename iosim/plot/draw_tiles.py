@@ -38,7 +38,8 @@ def draw_tile_map(tiles: TileMap, ax: "Axes", norm: "LogNorm | None" = None) -> 
         _mark(ax, each)
     binary_ticks(ax.xaxis, tiles.bcs[0], tiles.bcs[-1], most=7)
     binary_ticks(ax.yaxis, tiles.brs[0], tiles.brs[-1], most=7)
-    ax.set(xlim=(1, tiles.bcs[-1]), ylim=(1, tiles.brs[-1]))
+    # One row or key alone would leave an axis no length.
+    ax.set(xlim=(1, max(tiles.bcs[-1], 2)), ylim=(1, max(tiles.brs[-1], 2)))
     ax.set_xlabel("tile of K and V, $B_c$ (rows; k = 1024)")
     ax.set_ylabel("tile of Q, $B_r$ (rows; k = 1024)")
     ax.set_title(tiles.family.name)

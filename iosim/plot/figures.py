@@ -1,11 +1,11 @@
 """Whole figures, and the files they go into.
 
 >>> sorted(FIGURES)
-['dim', 'length', 'memory', 'rounding', 'tiles']
+['cache', 'dim', 'length', 'memory', 'rounding', 'tiles']
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from iosim.plot.tile_map import TileMap, map_tiles
 from iosim.precision import NAMES
 from iosim.schedule.registry import Family, family
 from iosim.shape import AttentionShape
+from iosim.tiles import choose_tiles
 from iosim.units import MemorySize
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 SHAPE = AttentionShape(n_q=4096, n_k=4096, head_dim=64)
 SRAM = MemorySize(100 * 1024, "bytes")
 LENGTHS = tuple(2**k for k in range(8, 17))
+# A cache sees every access, so that its figure is of a smaller case, in tiles of 64 x 64.
+CACHE_LENGTH = 256
+CACHE_WORDS = 20_608
 ROUNDING_ROWS, ROUNDING_TILE, ROUNDING_KEYS = 16, 64, 1024
 DIMS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -113,6 +117,28 @@ def tiles(request: Request) -> "Figure":
         )
     names = dict.fromkeys(request.schedules or ("flash1", "flash2"))
     return draw_tiles([map_tiles(family(each), request.shape, request.words) for each in names])
+
+
+@figure
+def cache(request: Request) -> "Figure":
+    """Draw what LRU and OPT caches of every size fetch, beside the explicit scratchpad."""
+    from matplotlib.figure import Figure
+
+    from iosim.plot.caches import cache_curves, draw_cache_curves
+
+    every = []
+    for name in request.schedules or ("flash1", "flash2"):
+        chosen = family(name)
+        sizes = choose_tiles(chosen, request.shape, request.words, request.rule or "largest").sizes
+        every.append(cache_curves(chosen.build(request.shape, **sizes)))
+    with styled():
+        figure = Figure(figsize=(5.2 * len(every), 4.8), layout="constrained")
+        axes = figure.subplots(1, len(every), squeeze=False, sharey=True)[0]
+        for curves, ax in zip(every, axes, strict=True):
+            draw_cache_curves(curves, ax)
+        fixed = f"{shape_text(request.shape)}; a line of the cache holds one word"
+        figure.suptitle(f"A cache in place of the scratchpad\n{fixed}", x=0.01, ha="left")
+    return figure
 
 
 @figure
@@ -247,6 +273,13 @@ def save(figure: "Figure", to: Path | IO[bytes], form: str) -> None:
         figure.savefig(to, format=form, metadata=dict(FORMATS[form]))
 
 
+def default_request(name: str) -> Request:
+    """Return what a figure shows when nothing is asked for."""
+    if name == "cache":
+        return Request(replace(SHAPE, n_q=CACHE_LENGTH, n_k=CACHE_LENGTH), CACHE_WORDS)
+    return Request()
+
+
 def write_figures(directory: Path, option: str = "--plots") -> list[Path]:
     """Write every figure as SVG and PNG into a folder, made if need be; return the paths.
 
@@ -259,10 +292,9 @@ def write_figures(directory: Path, option: str = "--plots") -> list[Path]:
         raise IosimError(
             f"{option} '{directory}' cannot be made ({error.strerror}); give a folder"
         ) from error
-    request = Request()
     written = []
     for name, draw in FIGURES.items():
-        drawn = draw(request)
+        drawn = draw(default_request(name))
         for form in ("svg", "png"):
             path = directory / f"{name}.{form}"
             with replacing(path, option) as beside:

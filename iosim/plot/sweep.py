@@ -4,7 +4,6 @@ Nothing here knows matplotlib, and nothing here is stored: every number comes fr
 is built, counted and checked when it is asked for. All traffic is in words, over batch and heads.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -236,7 +235,7 @@ def _curve(choice: Choice, xs: Sequence[int], case: Callable[[int], Case]) -> Cu
 def _bounds(
     dense: Sequence[int], case: Callable[[int], Case], curves: Sequence[Curve]
 ) -> tuple[BoundCurve, ...]:
-    """Return the bounds that are above 0 at two positions or more.
+    """Return the bounds that are above 0 at two positions or more and the largest somewhere.
 
     A bound on every schedule holds everywhere, and is taken at positions so near to each other
     that the lines between them show nothing that is not so. Another holds where a schedule of
@@ -261,7 +260,21 @@ def _bounds(
         if len(said) > 1:
             whom = tuple(held.get(name, ()))
             found.append(BoundCurve(name, tuple(said), tuple(said.values()), whom))
-    return tuple(found)
+    return tuple(bound for bound in found if _leads(bound, found))
+
+
+def _leads(bound: BoundCurve, every: Sequence[BoundCurve]) -> bool:
+    """Return whether a bound is the largest one somewhere, for one of the schedules it is on.
+
+    The others would only crowd the figure: `iosim bound` lists them all.
+    """
+    for whom in bound.schedules or (None,):
+        rivals = [o for o in every if not o.schedules or whom in o.schedules]
+        words = [dict(zip(o.xs, o.words, strict=True)) for o in rivals]
+        for x, own in zip(bound.xs, bound.words, strict=True):
+            if own == max(each.get(x, 0) for each in words):
+                return True
+    return False
 
 
 def scale(case: Case) -> float:
@@ -305,19 +318,26 @@ def _regimes(xs: Sequence[int], case: Callable[[int], Case]) -> tuple[Regime, ..
     found = []
     first, last = xs[0], xs[-1]
     while first <= last:
-        after = first + _change(range(first, last + 1), at)
+        after = _change(first, last, at)
         found.append(Regime(first, after - 1, at(first)))
         first = after
     return tuple(found)
 
 
-def _change(inside: range, name: Callable[[int], str]) -> int:
-    """Return how far from its start `inside` keeps its name.
+def _change(first: int, last: int, name: Callable[[int], object]) -> int:
+    """Return the first position after `first` with another name, or the one after `last`.
 
-    Each regime is one stretch, as M / d^2 and M / (N d) change one way along a sweep.
+    Each regime is one stretch, as M / d^2 and M / (N d) change one way along a sweep. By hand, as
+    `bisect` does not take more than 2^63 positions.
     """
-    start = name(inside[0])
-    return bisect_left(inside, True, key=lambda x: name(x) != start)
+    start, same, other = name(first), first, last + 1
+    while other - same > 1:
+        middle = (same + other) // 2
+        if name(middle) == start:
+            same = middle
+        else:
+            other = middle
+    return other
 
 
 @dataclass(frozen=True)
@@ -354,7 +374,6 @@ def crossover(sweep: Sweep, first: str, second: str) -> Crossover | None:
     change = next((i for i in range(1, len(order)) if order[i] != order[i - 1]), None)
     if change is None:
         return None
-    inside = range(common[change - 1], common[change] + 1)
-    x = inside[bisect_left(inside, True, key=lambda x: first_is_less(x) == order[change])]
+    x = _change(common[change - 1], common[change], first_is_less)
     fewer, more = (first, second) if order[change] else (second, first)
     return Crossover(x, count_choice(best[fewer].choice, sweep.case(x)).words, fewer, more)

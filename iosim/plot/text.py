@@ -49,11 +49,17 @@ def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> st
         "general": f"{pairs.lstrip()}d² / max(M, 2d²) − M",
         "fused": f"4{pairs}d² / (M − 1)" if same else f"{pairs.lstrip()}(d + d_v)² / (M − 1)",
         "whole_rows": f"2{pairs}d² / (M − 1)" if same else f"{pairs.lstrip()}(d² + d_v²) / (M − 1)",
+        "whole_rows_large_memory": f"(4{pairs}d² − cM) / (M + c − 1), c = 2d²"
+        if same
+        else f"({pairs.lstrip()}(d + d_v)² − cM) / (M + c − 1), c = 2 d d_v",
+        "general_large_memory": f"({pairs.lstrip()}(c + {'2d' if same else 'd + d_v'}) − cM)"
+        f" / (M + c − 1), c = {'3d²' if same else 'd² + 2 d d_v'} − d",
         "two_matmuls": f"2 (2{pairs}d / √M − 2M)",
     }
     title = name.replace("_", " ")
     if not schedules:
-        whom = "any schedule that sums d products a score" if name == "general" else "any schedule"
+        sums = name.startswith("general")
+        whom = "any schedule that sums d products a score" if sums else "any schedule"
     else:
         whom = ", ".join(schedules)
     return f"{title}: {formulas[name]}\nfor {whom}" if name in formulas else f"{title}\nfor {whom}"

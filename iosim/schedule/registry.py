@@ -1,5 +1,6 @@
 """The registry of schedules: a name, the function that builds the tree, and its tile rule."""
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -116,10 +117,11 @@ def _family_of_file(path: Path, function: str) -> Family:
     @functools.wraps(build)
     def guarded(*shape: AttentionShape, **tiles: int) -> Schedule:
         try:
-            built = build(*shape, **tiles)
-        except IosimError:
+            with contextlib.redirect_stdout(sys.stderr):  # what is printed is no data of ours
+                built = build(*shape, **tiles)
+        except (IosimError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise IosimError(
                 f"function {function!r} in {str(path)!r} cannot build a schedule: {_told(error)}"
             ) from error
@@ -137,7 +139,11 @@ def _family_of_file(path: Path, function: str) -> Family:
 
 def _run(path: Path) -> ModuleType:
     """Run a file as a module of its own and return it."""
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError:  # a name that is too long
+        there = False
+    if not there:
         raise IosimError(f"schedule file {str(path)!r} does not exist or is not a file")
     spec = importlib.util.spec_from_file_location(f"iosim_user_schedule_{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -145,7 +151,8 @@ def _run(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses in the file look their module up
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[module.__name__]
         if isinstance(error, IosimError | KeyboardInterrupt):

@@ -83,7 +83,7 @@ class _Structure:
         if not isinstance(operands, tuple) or not all(isinstance(t, Tensor) for t in operands):
             raise ScheduleError(
                 f"the outputs and inputs of {node.operation} must be tuples of tensors, "
-                f"not {operands!r}; a single tensor needs a comma after it"
+                f"not {_shown(operands)}; a single tensor needs a comma after it"
             )
         for tensor in operands:
             self._tensor(tensor)
@@ -106,3 +106,8 @@ class _Structure:
                 f"axis {name!r} has {rows} rows in one place and {n} in another; "
                 "axes of one name must be of one length"
             )
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it: of a tensor the name, as its axes fill lines."""
+    return f"the tensor {value.name}" if isinstance(value, Tensor) else repr(value)

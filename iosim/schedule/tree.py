@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from iosim.errors import IosimError
+from iosim.errors import IosimError, ScheduleError
 from iosim.shape import AttentionShape
 from iosim.units import ITEM_BYTES, unknown
 
@@ -176,6 +176,12 @@ class Schedule:
         """Refuse a tree that no reading could make sense of."""
         from iosim.schedule.structure import check_structure
 
+        if not isinstance(self.name, str):
+            raise ScheduleError(f"the name of a schedule must be text, not {self.name!r}")
+        if not isinstance(self.shape, AttentionShape):
+            raise ScheduleError(
+                f"the shape of {self.name} is {self.shape!r}; pass on the shape that was given"
+            )
         check_structure(self.body)
 
     def __str__(self) -> str:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from iosim import bounds
 from iosim.reading.check import check
 from iosim.reading.count import total_words
-from iosim.schedule.registry import Family
+from iosim.schedule.registry import Family, families
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 from iosim.units import format_count
 from iosim.verify.registry import Scope, verification
-from iosim.verify.result import Check, verdict
+from iosim.verify.result import Check, found, verdict
 
 
 @verification
@@ -30,7 +30,9 @@ def lower_bounds(scope: Scope) -> Iterator[Check]:
             for bound in bounds.lower_bounds(schedule.shape, words, checked):
                 if bound.holds:
                     records[bound.name].note(schedule, words, traffic, bound.words)
-    yield from (record.row() for record in records.values())
+    # Between them the built-in schedules may claim every bound; a few schedules need not.
+    whole = families().keys() <= scope.schedules.keys()
+    yield from (record.row(whole) for record in records.values())
 
 
 def shapes(thorough: bool) -> Iterator[AttentionShape]:
@@ -98,9 +100,12 @@ class _Record:
                 f"{format_count(bound)} of the bound ({_case(schedule, words)})"
             )
 
-    def row(self) -> Check:
-        """Return the row; a bound that no schedule was held against is no success."""
-        fine = self.claimed > 0 and not self.below
+    def row(self, whole: bool) -> Check:
+        """Return the row; a bound that no schedule was held against is no success.
+
+        Where the schedules are not the `whole` of those built in, it is no failure either.
+        """
+        result = verdict(not self.below) if self.claimed else found(not whole)
         if self.below:
             detail = f"{len(self.below)} of {self.claimed} below, such as {self.below[0]}"
         elif not self.claimed:
@@ -117,7 +122,7 @@ class _Record:
             "below": len(self.below),
             **self.at,
         }
-        return Check("lower_bounds", self.name, verdict(fine), detail, numbers)
+        return Check("lower_bounds", self.name, result, detail, numbers)
 
 
 def _case(schedule: Schedule, words: int) -> str:

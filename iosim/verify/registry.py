@@ -51,6 +51,9 @@ BUILT_IN = (
     "regimes",
 )
 
+# These go over whatever schedules there are; the others are about fixed ones.
+OVER_SCHEDULES = ("exactness", "counting", "lower_bounds")
+
 
 def verification(rows: Rows) -> Rows:
     """Register a generator of rows under its name; its docstring heads its rows in a report."""

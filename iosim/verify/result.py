@@ -58,13 +58,15 @@ def found(fine: bool) -> Verdict:
 class VerificationReport:
     """The rows of a verification, in the order in which they were made.
 
-    `thorough` says which grid was used, `seconds` how long it took. It is fine when nothing failed
-    and something was checked.
+    `thorough` says which grid was used, `seconds` how long it took, `left_out` which checks
+    were not made since they are about other schedules. It is fine when nothing failed and something
+    was checked.
     """
 
     checks: tuple[Check, ...]
     thorough: bool
     seconds: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -93,6 +95,7 @@ class VerificationReport:
             "passed": self.passed,
             "thorough": self.thorough,
             "seconds": self.seconds,
+            "left_out": list(self.left_out),
             "verdicts": {each: self.count(each) for each in VERDICTS},
             "records": [row.to_dict() for row in self.checks],
         }

@@ -60,7 +60,7 @@ class Law:
 
 
 # The theorems are in proofs/coq/TrafficBounds.v, the fused bound is in proofs/coq/FusedBound.v.
-BEST = "the fused bound below; no worse than {}"
+BEST = "fused_bound_constant_4 below; no worse than {}"
 LAWS = (
     Law("flash1", "printed tiles", paper_tiles, (4, 0), 6, 40, "flash1_printed_sandwich"),
     Law("flash1", "B_r = 1", narrow_queries, (8, 6), 6, 66, "flash1_best_sandwich"),

@@ -1,0 +1,280 @@
+"""Trace: the lines that a schedule touches when a cache, and not the schedule, manages fast memory.
+
+Every computation touches its operands tile by tile: its inputs are read, then its outputs
+written, row-major.  Each contiguous run of words touches every line it covers once.  Moves touch
+nothing: a cache loads by itself.  Where the words lie is told in `iosim.reading.trace_program`.
+
+Compiled code runs the program of the schedule and fills a buffer at a time; nothing is stored,
+whatever the length of the trace.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from iosim.cache.jit import compiled, compiled_afresh
+from iosim.cache.lru import Lru, lru_loop
+from iosim.cache.result import CacheConfig, CacheResult
+from iosim.cache.stream import BLOCK, Block
+from iosim.reading.trace_program import (
+    BEHIND,
+    BLOCK_ROWS,
+    BLOCKS,
+    BODY,
+    ENTER,
+    LOOP,
+    MOST_AXES,
+    ORDER,
+    OUTER,
+    RANGES,
+    READ,
+    RELATED,
+    RELATIVE,
+    REPEAT,
+    REVERSE,
+    ROOM,
+    ROWS,
+    SNAKE,
+    STRIDE,
+    WRITE,
+    Program,
+    compile_trace,
+)
+from iosim.schedule.tree import Schedule
+
+# Places in the state of a run.
+AT: Final = 0  # the next instruction
+RUN: Final = 1  # the next contiguous run of the current operand
+RUNS: Final = 2
+OUTER_AXES: Final = 3  # axes of the operand that are not contiguous
+RUN_UNITS: Final = 4
+START: Final = 5  # address of the tile
+LINE: Final = 6  # next line of the current run
+LAST: Final = 7
+IS_WRITE: Final = 8
+OPERAND: Final = 9
+FIRST_EXTENT: Final = 16  # the tile's rows along each axis
+STATE_SIZE: Final = FIRST_EXTENT + MOST_AXES
+
+#: Accesses that the fused loop runs at a time.
+SLICE = 1 << 22
+CHUNK: Final = 4096  # lines handed from the generator to the cache at a time
+
+
+@compiled
+def _range_of(loops: Any, ranges: Any, state: Any, loop: int) -> tuple[int, int]:
+    """First block that a loop visits and the block after the last, where the run stands."""
+    related = loops[loop, RELATED]
+    if related < 0:
+        return 0, loops[loop, BLOCKS]
+    place = loops[loop, RANGES] + state[STATE_SIZE + 3 * related]
+    return ranges[place, 0], ranges[place, 1]
+
+
+@compiled
+def _open_operand(operands: Any, axes: Any, state: Any, operand: int, write: int) -> None:
+    """Set the state to the runs of the current tile of an operand."""
+    first, count = operands[operand, 0], operands[operand, 1]
+    start = operands[operand, 2]
+    for place in range(count):
+        axis = first + place
+        rows = axes[axis, ROWS]
+        loop = axes[axis, LOOP]
+        if loop >= 0:
+            row = state[STATE_SIZE + 3 * loop] * axes[axis, BLOCK_ROWS]
+            rows = min(axes[axis, BLOCK_ROWS], rows - row)
+            if axes[axis, RELATIVE] == 0:
+                start += row * axes[axis, STRIDE]
+        state[FIRST_EXTENT + place] = rows
+    outer = count - 1
+    units = state[FIRST_EXTENT + outer] * axes[first + outer, STRIDE]
+    while outer > 0 and state[FIRST_EXTENT + outer] == axes[first + outer, ROOM]:
+        outer -= 1
+        units = state[FIRST_EXTENT + outer] * axes[first + outer, STRIDE]
+    runs = 1
+    for place in range(outer):
+        runs *= state[FIRST_EXTENT + place]
+    state[RUN], state[RUNS], state[OUTER_AXES] = 0, runs, outer
+    state[RUN_UNITS], state[START], state[IS_WRITE] = units, start, write
+    state[OPERAND] = operand
+
+
+@compiled
+def _next_run(
+    code: Any, loops: Any, ranges: Any, operands: Any, axes: Any, state: Any, line_units: int
+) -> bool:
+    """Set LINE and LAST to the next contiguous run; False at the end of the program."""
+    while state[RUN] == state[RUNS]:
+        at = state[AT]
+        kind, argument = code[at, 0], code[at, 1]
+        if kind in (READ, WRITE):
+            _open_operand(operands, axes, state, argument, kind - READ)
+            state[AT] = at + 1
+        elif kind == ENTER:
+            first, stop = _range_of(loops, ranges, state, argument)
+            step = 1
+            outer = loops[argument, OUTER]
+            if loops[argument, ORDER] == REVERSE or (
+                loops[argument, ORDER] == SNAKE
+                and outer >= 0
+                and state[STATE_SIZE + 3 * outer] % 2 == 1
+            ):
+                first, stop, step = stop - 1, first - 1, -1
+            own = STATE_SIZE + 3 * argument
+            state[own], state[own + 1], state[own + 2] = first, stop, step
+            state[AT] = loops[argument, BEHIND] if (stop - first) * step <= 0 else at + 1
+        elif kind == REPEAT:
+            own = STATE_SIZE + 3 * argument
+            state[own] += state[own + 2]
+            state[AT] = at + 1 if state[own] == state[own + 1] else loops[argument, BODY]
+        else:
+            return False
+    run = state[RUN]
+    state[RUN] = run + 1
+    address = state[START]
+    operand = state[OPERAND]
+    for place in range(state[OUTER_AXES] - 1, -1, -1):
+        rows = state[FIRST_EXTENT + place]
+        address += (run % rows) * axes[operands[operand, 0] + place, STRIDE]
+        run //= rows
+    state[LINE] = address // line_units
+    state[LAST] = (address + state[RUN_UNITS] - 1) // line_units
+    return True
+
+
+@compiled
+def _fill(
+    code: Any,
+    loops: Any,
+    ranges: Any,
+    operands: Any,
+    axes: Any,
+    state: Any,
+    line_units: int,
+    lines: Any,
+    writes: Any,
+) -> int:
+    """Write the next accesses into `lines` and `writes` (or None); return how many there are."""
+    filled = 0
+    while True:
+        line = state[LINE]
+        count = min(state[LAST] - line + 1, lines.size - filled)
+        for k in range(count):
+            lines[filled + k] = line + k
+        if writes is not None:
+            flag = state[IS_WRITE]
+            for k in range(count):
+                writes[filled + k] = flag
+        filled += int(count)
+        state[LINE] = line + count
+        if filled == lines.size:
+            return filled
+        if not _next_run(code, loops, ranges, operands, axes, state, line_units):
+            return filled
+
+
+@compiled_afresh
+def _fill_and_count(
+    code: Any,
+    loops: Any,
+    ranges: Any,
+    operands: Any,
+    axes: Any,
+    state: Any,
+    line_units: int,
+    ids: Any,
+    writes: Any,
+    last: Any,
+    ring: Any,
+    counters: Any,
+    capacity: int,
+    allocate: bool,
+    back: bool,
+    most: int,
+) -> int:
+    """Generator and LRU in one: run up to `most` accesses, a chunk in a core's cache at a time."""
+    done = 0
+    while done < most:
+        count = _fill(code, loops, ranges, operands, axes, state, line_units, ids, writes)
+        if count == 0:
+            break
+        marks = None if writes is None else writes[:count]
+        lru_loop(ids[:count], marks, last, ring, counters, capacity, allocate, back, None)
+        done += count
+    return done
+
+
+def trace(schedule: Schedule, line_bytes: int | None = None) -> Iterator[Block]:
+    """Stream the accesses of a schedule as line numbers, for `iosim.cache`.
+
+    With `line_bytes`, addresses are bytes and every tensor begins on a line; slow tensors take
+    their item size in slow memory, scratch that in fast memory.  Without it every word is a line
+    of its own.  Raises IosimError for a line size that is not positive.
+
+    >>> from iosim.schedule import family
+    >>> from iosim.shape import AttentionShape
+    >>> flash2 = family("flash2").build(AttentionShape(4, 4, 2), br=2, bc=2)
+    >>> sum(block.lines.size for block in trace(flash2))
+    312
+    """
+    program = compile_trace(schedule, line_bytes)
+    state = _start(program)
+    while True:
+        lines = np.empty(BLOCK, dtype=np.int64)
+        writes = np.empty(BLOCK, dtype=np.uint8)
+        count = _fill(*_tables(program, state), lines, writes)
+        if count == 0:
+            return
+        yield Block(lines[:count], writes[:count])
+
+
+def lru_of_schedule(
+    schedule: Schedule,
+    config: CacheConfig,
+    line_bytes: int | None = None,
+    reads_only: bool = False,
+) -> CacheResult:
+    """Count a fully associative LRU cache over a schedule: generator and cache in one loop.
+
+    The result is that of `simulate` over `trace`, sooner.  `reads_only` takes every access for a
+    read, which is enough for misses.
+    """
+    program = compile_trace(schedule, line_bytes)
+    state = _start(program)
+    engine = Lru(config)
+    ids = np.empty(CHUNK, dtype=np.int32)
+    writes = None if reads_only else np.empty(CHUNK, dtype=np.uint8)
+    done = SLICE
+    while done >= SLICE:
+        tables = engine.tables(program.lines, SLICE + CHUNK)
+        done = _fill_and_count(
+            *_tables(program, state),
+            ids,
+            writes,
+            *tables,
+            config.capacity_lines,
+            config.write_allocate,
+            config.write_back,
+            SLICE,
+        )
+    return engine.results()[0]
+
+
+def _tables(program: Program, state: Any) -> tuple[Any, Any, Any, Any, Any, Any, int]:
+    return (
+        program.code,
+        program.loops,
+        program.ranges,
+        program.operands,
+        program.axes,
+        state,
+        program.line_units,
+    )
+
+
+def _start(program: Program) -> Any:
+    """Return the state of a run that has not begun."""
+    state = np.zeros(STATE_SIZE + 3 * len(program.loops), dtype=np.int64)
+    state[LINE] = 1  # past LAST: there is no current run
+    return state
