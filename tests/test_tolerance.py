@@ -12,17 +12,25 @@ from naive_softmax import Tiled, decimal_attention
 from iosim import reference
 from iosim.errors import IosimError
 from iosim.precision import NAMES, precision
+from iosim.reading.execute import execute
+from iosim.schedule import family
+from iosim.shape import AttentionShape
 from iosim.tolerance import (
     EXP_ROUNDOFFS,
     LOG_ROUNDOFFS,
     Execution,
     agrees,
+    confidence_factor,
     elementwise_error,
+    failure_probability,
     forward_error,
     lse_error,
     score_magnitude,
     two_times_rule,
 )
+from iosim.tolerance.execution import Rows
+from iosim.tolerance.probable import runs
+from iosim.verify.exactness import rounding_of
 
 inf, nan = math.inf, math.nan
 ORDERS = ("flash2", "flash1", "split", "standard", "tiled standard")
@@ -127,6 +135,156 @@ def test_weights_below_the_least_float16():
     truth, _ = reference.attention(q, k, v, scale=1.0)
     assert O[0, 0] == 0 < truth[0, 0]
     assert agrees(O, truth, elementwise_error(execution, q, k, v, scale=1.0)[0])
+
+
+SCHEDULES = ("flash2", "flash1", "standard", "standard_tiled")
+
+
+def executed(name, dtype, n, d, rows):
+    """The errors of a schedule's O and LSE for Gaussian inputs; bounds in both forms."""
+    q, k, v = gaussian(dtype, n, d)
+    q = q[:rows]
+    chosen = family(name)
+    schedule = chosen.build(
+        AttentionShape(rows, n, d, dtype=dtype), **dict.fromkeys(chosen.tiles, 128)
+    )
+    done, truth = execute(schedule, q, k, v), reference.attention(q, k, v)
+    errors = [abs(done.O - truth[0])]
+    if done.LSE is not None:
+        errors.append(abs(done.LSE - truth[1]))
+    bounds = [
+        elementwise_error(rounding_of(schedule), q, k, v, form=form)
+        for form in ("worst", "probable")
+    ]
+    return errors, bounds
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_not_vacuous_at_1024_keys(name, dtype):
+    """As `verify` compares: worst case within 2000 times the largest error, probable within 50."""
+    errors, (worst, probable) = executed(name, dtype, 1024, 64, 512)
+    for error, most, likely in zip(errors, worst, probable, strict=False):
+        assert (error <= likely).all()
+        assert (likely <= most).all()
+        assert most.max() < 2000 * error.max()
+        assert likely.max() < 50 * error.max()
+
+
+def test_probable_error_is_exceeded_no_more_often_than_stated():
+    """Runs in which any element is beyond the bound, and elements beyond two sigma of it."""
+    shape, confidence = (48, 16), 0.9
+    ran, failed, elements, beyond = 0, 0, 0, 0
+    for order in ORDERS:
+        for dtype in NAMES:
+            for seed in range(6):
+                q, k, v = gaussian(dtype, *shape, seed=seed)
+                execution, *results = run(order, dtype, q, k, v, range(12, 49, 12))
+                truths = reference.attention(q, k, v)
+                bounds = elementwise_error(
+                    execution, q, k, v, form="probable", confidence=confidence
+                )
+                off = [abs(a - b) for a, b in zip(results, truths, strict=True)]
+                failed += any((a > b).any() for a, b in zip(off, bounds, strict=True))
+                ran += 1
+                # The bound is lambda sigma and more; two sigma is at least 2 / lambda of it.
+                two = 2 / confidence_factor(confidence, sum(each.size for each in off))
+                beyond += sum((a > two * b).sum() for a, b in zip(off, bounds, strict=True))
+                elements += sum(each.size for each in off)
+    assert failed <= (1 - confidence) * ran
+    assert beyond <= failure_probability(2) * elements
+
+
+def test_the_sums_of_neighbours_are_those_of_a_double_loop():
+    q, k, v = gaussian("float64", 9, 3)
+    v, (O, lse) = v[:, :2], reference.attention(q, k, v[:, :2])
+    s = q @ k.T / math.sqrt(3)
+    p = np.exp(s - lse[:, None])
+    rows = Rows(O, lse, p, s, abs(s), q / math.sqrt(3), k, v, np.zeros((9, 1)))
+    found = runs(rows)
+
+    def neighbours(terms):
+        """The largest |sum over neighbours| that ends at each term."""
+        ends = range(1, len(terms) + 1)
+        return [max(abs(sum(terms[first:end])) for first in range(end)) for end in ends]
+
+    for i in range(9):
+        for c in range(2):
+            ending = neighbours(p[i] * v[:, c])
+            assert found.largest[i, c] == pytest.approx(max(ending))
+            assert found.squares_o[i, c] == pytest.approx(sum(x**2 for x in ending))
+            assert found.moved[i, c] == pytest.approx(max(neighbours(p[i] * (v[:, c] - O[i, c]))))
+        assert found.squares_l[i, 0] == pytest.approx(sum(sum(p[i, :t]) ** 2 for t in range(1, 10)))
+        for j in range(9):
+            ending = neighbours(q[i] * k[j] / math.sqrt(3))
+            assert found.squares_s[i, j] == pytest.approx(sum(x**2 for x in ending))
+
+
+def test_probable_error_grows_with_the_square_root_of_the_keys():
+    """Keys alike, so that nothing else changes: four times the keys, twice the error at most."""
+    one = np.ones((1, 1))
+
+    def bound(form, n):
+        alike = np.ones((n, 1))
+        execution = Execution("float64", 1, n)
+        return elementwise_error(execution, 0 * one, alike, alike, form=form)
+
+    O_short, lse_short = bound("probable", 4096)
+    O_long, lse_long = bound("probable", 16384)
+    assert 1.7 * O_short < O_long < 2.05 * O_short
+    assert lse_long < 2.05 * lse_short
+    for short, long in zip(bound("worst", 4096), bound("worst", 16384), strict=True):
+        assert long > 3.8 * short
+
+
+def test_probable_error_grows_with_the_square_root_of_the_head_dimension():
+    def bound(form, d):
+        # Ones and minus ones: equal scores, and two values far apart.
+        q, k, v = np.ones((1, d)), np.ones((2, d)), np.array([[1.0], [-1.0]])
+        execution = Execution("float32", d, 2)
+        return elementwise_error(execution, q, k, v, scale=1 / d, form=form)[0][0, 0]
+
+    assert 1.7 * bound("probable", 1024) < bound("probable", 4096) < 2.05 * bound("probable", 1024)
+    assert bound("worst", 4096) > 3.8 * bound("worst", 1024)
+
+
+@given(problems())
+def test_probable_is_never_above_the_worst_case(problem):
+    order, dtype, q, k, v, cuts, visible, scale = problem
+    execution, _, _ = run(order, dtype, q, k, v, cuts, visible, scale)
+    worst = elementwise_error(execution, q, k, v, visible, scale)
+    probable = elementwise_error(execution, q, k, v, visible, scale, form="probable")
+    for most, likely in zip(worst, probable, strict=True):
+        assert (likely <= most).all()
+        assert ((likely > 0) == (most > 0)).all()
+
+
+def test_confidence_and_failure_are_two_sides_of_one_number():
+    for confidence in (0.5, 0.99, 1 - 1e-9):
+        factor = confidence_factor(confidence, 1000)
+        assert failure_probability(factor, 1000) == pytest.approx(1 - confidence)
+    assert failure_probability(0.0) == 1.0
+    q, k, v = gaussian("float32", 32, 16)
+    execution = Execution("float32", 16, 32)
+    sure, surer = (
+        elementwise_error(execution, q, k, v, form="probable", confidence=confidence)[0]
+        for confidence in (0.9, 0.9999)
+    )
+    assert (sure < surer).all()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"form": "likely"}, "form must be one of worst, probable, not 'likely'"),
+        ({"form": "probable", "confidence": 1.0}, "confidence must be between 0 and 1, not 1.0"),
+        ({"form": "probable", "confidence": nan}, "confidence must be between 0 and 1, not nan"),
+    ],
+)
+def test_wrong_forms(asked, message):
+    one = np.ones((1, 1))
+    with pytest.raises(IosimError, match=message):
+        elementwise_error(Execution("float32", 1, 1), one, one, one, **asked)
 
 
 def exact(q, k, v, dtype):

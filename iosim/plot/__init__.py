@@ -1,4 +1,4 @@
-"""Figures of traffic against length, head dimension, memory and tile size."""
+"""Figures of traffic against length, head dimension, memory and tile size, and of rounding."""
 
 from iosim.plot.figures import FIGURES, Request, write_figures
 

@@ -1,7 +1,7 @@
 """Whole figures, and the files they go into.
 
 >>> sorted(FIGURES)
-['cache', 'dim', 'length', 'memory', 'tiles']
+['cache', 'dim', 'length', 'memory', 'rounding', 'tiles']
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,14 @@ from iosim.errors import IosimError
 from iosim.output import replacing
 from iosim.plot.draw import draw_constants, draw_traffic
 from iosim.plot.draw_tiles import draw_tile_map
+from iosim.plot.rounding import against_keys, against_tiles, draw_legend, draw_rounding
 from iosim.plot.steps import log_steps
 from iosim.plot.style import styled
 from iosim.plot.sweep import Choice, Sweep, against_dim, against_length, against_memory, choose
 from iosim.plot.text import memory_text, shape_text
 from iosim.plot.tile_map import TileMap, map_tiles
-from iosim.schedule.registry import family
+from iosim.precision import NAMES
+from iosim.schedule.registry import Family, family
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 from iosim.units import MemorySize
@@ -32,6 +34,7 @@ LENGTHS = tuple(2**k for k in range(8, 17))
 # A cache sees every access, so that its figure is of a smaller case, in tiles of 64 x 64.
 CACHE_LENGTH = 256
 CACHE_WORDS = 20_608
+ROUNDING_ROWS, ROUNDING_TILE, ROUNDING_KEYS = 16, 64, 1024
 DIMS = (8, 16, 32, 64, 128, 256, 512)
 
 FORMATS: Mapping[str, Mapping[str, None]] = {
@@ -138,6 +141,22 @@ def cache(request: Request) -> "Figure":
     return figure
 
 
+@figure
+def rounding(request: Request) -> "Figure":
+    """Draw rounding errors against N and the number of key tiles, up to N and d of the shape.
+
+    Raises IosimError for more than one head, a mask or a rule for tiles, which it does not have.
+    """
+    shape = request.shape
+    if shape.causal or shape.batch * shape.heads > 1 or request.rule is not None:
+        raise IosimError(
+            "a figure of rounding shows one head without a mask and its own tiles, so that "
+            "--causal, --heads, --model and --tiles have no place in it; leave them out"
+        )
+    chosen = [family(name) for name in request.schedules or ("standard", "flash1", "flash2")]
+    return draw_errors(chosen, shape.n_k, shape.head_dim)
+
+
 def memories(shape: AttentionShape) -> tuple[int, ...]:
     """Return sizes of M in words that show all regimes of a shape.
 
@@ -190,6 +209,44 @@ def draw_tiles(maps: Sequence[TileMap]) -> "Figure":
         figure.colorbar(mesh, ax=axes, label="traffic (words)", aspect=30)
         fixed = f"{shape_text(shape)}; {memory_text(maps[0].words, shape)}"
         figure.suptitle(f"Traffic against tile size\n{fixed}", x=0.01, ha="left")
+    return figure
+
+
+def draw_errors(chosen: Sequence[Family], n_k: int, head_dim: int) -> "Figure":
+    """Return the figure of rounding errors: against N above, against key tiles below.
+
+    One column for each dtype; schedules without tiles are in the upper row only.
+    """
+    from matplotlib.figure import Figure
+
+    # Every power of 4: an execution takes longer than a count.
+    lengths = [n for n in (ROUNDING_TILE * 4**i for i in range(n_k.bit_length())) if n < n_k]
+    lengths.append(n_k)
+    most = min(n_k, ROUNDING_KEYS)
+    counts = [4**i for i in range(most.bit_length()) if 4**i <= most / 8] or [1]
+    fixed = {"n_q": ROUNDING_ROWS, "head_dim": head_dim}
+    with styled():
+        figure = Figure(figsize=(13, 6.4), layout="constrained")
+        axes = figure.subplots(2, len(NAMES), sharey="col")
+        for (above, below), dtype in zip(axes.T, NAMES, strict=True):
+            lines = [
+                against_keys(each, dtype, lengths, tile=ROUNDING_TILE, **fixed) for each in chosen
+            ]
+            draw_rounding(lines, above)
+            tiled = [
+                against_tiles(each, dtype, counts, n_k=most, **fixed)
+                for each in chosen
+                if each.tiles
+            ]
+            draw_rounding(tiled, below)
+            above.set_title(dtype)
+        draw_legend(lines, axes[0, -1])
+        figure.suptitle(
+            f"Rounding error of executed schedules\n{ROUNDING_ROWS} queries, d = {head_dim}, "
+            f"normal inputs; above: tiles of {ROUNDING_TILE} keys; below: N = {most}",
+            x=0.01,
+            ha="left",
+        )
     return figure
 
 
