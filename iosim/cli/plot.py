@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +11,14 @@ from iosim import units
 from iosim.cli import options
 from iosim.errors import IosimError
 from iosim.machine import Machine
+from iosim.measured import load
 from iosim.model_config import ModelHeads
 from iosim.output import check_writable, replacing
 from iosim.plot import figures
 from iosim.shape import AttentionShape
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SWEPT = {"length": "--seq-len", "dim": "--head-dim", "memory": "--sram"}
 """The option that takes several values, by the figure."""
@@ -31,7 +36,9 @@ def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Pat
 
 
 @click.command()
-@click.argument("what", metavar="WHAT", type=click.Choice(list(figures.FIGURES)), is_eager=True)
+@click.argument(
+    "what", metavar="WHAT", type=click.Choice([*figures.FIGURES, "measured"]), is_eager=True
+)
 @options.schedule
 @options.seq_len
 @options.head_dim
@@ -42,6 +49,12 @@ def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Pat
 @options.causal
 @options.memory
 @options.tiles
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The recording of gpu measure that the figure 'measured' shows.",
+)
 @click.option(
     "-o",
     "--output",
@@ -63,19 +76,29 @@ def plot(
     sram: Sequence[units.MemorySize] | None,
     device: Machine | None,
     tiles: str | None,
+    measured: Path | None,
     output: Path,
 ) -> None:
     """Draw traffic against length, dimension, memory or tile size.
 
     WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c), cache (LRU and OPT caches of
-    every size beside the explicit scratchpad; --seq-len 256 by default) or rounding (errors, not
-    traffic). The option that the figure is against takes a list or a range: --seq-len 1k..64k:x2,
-    --head-dim 32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are
-    --seq-len 4k, --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device
-    marks a device.
+    every size beside the explicit scratchpad; --seq-len 256 by default), rounding (errors, not
+    traffic) or measured (bytes that a GPU moved, in a recording, against the count). The option
+    that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim 32,64,128
+    or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
+    --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a
+    device.
 
     The figure goes to the file of -o, or to WHAT.svg in this folder; its path is printed.
     """
+    if (what == "measured") != (measured is not None):
+        raise IosimError(
+            "the figure 'measured' and --measured go together; write iosim plot measured "
+            "--measured FILE, with a recording of iosim gpu measure"
+        )
+    if measured is not None:
+        _write(figures.draw_measured(load(measured)), output)
+        return
     for option, given in (("--seq-len", seq_len), ("--head-dim", head_dim), ("--sram", sram)):
         _check_number(what, option, given)
     dims = tuple(head_dim or (figures.DIMS if what == "dim" else ()))
@@ -106,6 +129,10 @@ def plot(
             marked={marks.name: marks.fast_words(dtype)} if marks else {},
         )
     )
+    _write(drawn, output)
+
+
+def _write(drawn: "Figure", output: Path) -> None:
     if output == STDOUT:
         figures.save(drawn, sys.stdout.buffer, "svg")
         return

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from iosim.errors import IosimError
+from iosim.measured import Recording
+from iosim.measured import draw as draw_recording
 from iosim.output import replacing
 from iosim.plot.draw import draw_constants, draw_traffic
 from iosim.plot.draw_tiles import draw_tile_map
@@ -250,6 +252,22 @@ def draw_errors(chosen: Sequence[Family], n_k: int, head_dim: int) -> "Figure":
     return figure
 
 
+def draw_measured(recording: Recording) -> "Figure":
+    """Return the figure of a recording: measured against simulated bytes, one mark a row."""
+    from matplotlib.figure import Figure
+
+    with styled():
+        figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+        draw_recording(recording.rows, figure.subplots())
+        figure.suptitle(
+            f"Simulated against measured\n{len(recording.rows)} rows, {recording.device}, "
+            f"{recording.date}",
+            x=0.01,
+            ha="left",
+        )
+    return figure
+
+
 def form_of(path: Path) -> str:
     """Return the format that a file's suffix states: 'svg', 'png' or 'pdf'.
 
@@ -281,7 +299,7 @@ def default_request(name: str) -> Request:
 
 
 def write_figures(directory: Path, option: str = "--plots") -> list[Path]:
-    """Write every figure as SVG and PNG into a folder, made if need be; return the paths.
+    """Write the figures of traffic as SVG and PNG into a folder, made if need be; return paths.
 
     Each file is there whole or not at all. Raises IosimError, naming `option`, for a folder that
     cannot be made or written.
@@ -294,6 +312,8 @@ def write_figures(directory: Path, option: str = "--plots") -> list[Path]:
         ) from error
     written = []
     for name, draw in FIGURES.items():
+        if name == "rounding":  # of errors, not of traffic
+            continue
         drawn = draw(default_request(name))
         for form in ("svg", "png"):
             path = directory / f"{name}.{form}"
