@@ -5,6 +5,7 @@ import doctest
 import importlib
 import io
 import json
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -363,3 +364,11 @@ def test_a_wrong_verdict_on_record_is_exit_code_1(
     assert result.stderr.startswith(f"{claim.id}: found to be ")
     assert result.stderr.endswith(f"recorded as {claim.verdict}\n")
     assert result.stdout
+
+
+def test_the_record_that_the_page_shows_is_on_record() -> None:
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "claims.md").read_text(encoding="utf-8")
+    (shown,) = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])["claims"]
+    text = (root / "proofs" / "claims" / "claims.toml").read_text(encoding="utf-8")
+    assert shown in [{"assumptions": [], **record} for record in tomllib.loads(text)["claims"]]
