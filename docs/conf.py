@@ -1,8 +1,12 @@
 """How Sphinx builds these pages."""
 
+from pathlib import Path
+
 from sphinx.application import Sphinx
 
 from iosim import __version__
+from iosim.measured import load
+from iosim.plot.figures import draw_measured, save, write_figures
 from iosim.proofs.page import fill
 
 project = "iosim"
@@ -24,11 +28,23 @@ html_theme = "furo"
 html_title = f"iosim {version}"
 
 
+HERE = Path(__file__).parent
+
+
 def setup(app: Sphinx) -> None:
-    """Show the records of the theorems where `proofs.md` has its markers."""
+    """Draw the figures anew, and show the theorems where `proofs.md` has its markers."""
+
+    def draw(app: Sphinx) -> None:
+        # In place, as the README shows them too: the same versions write the same bytes. The figure
+        # of rounding is left, since its bytes depend on the machine's BLAS.
+        write_figures(HERE / "figures")
+        measured = draw_measured(load(HERE / "data" / "h200_sweep.json"))
+        for form in ("svg", "png"):
+            save(measured, HERE / "figures" / f"measured.{form}", form)
 
     def show(app: Sphinx, page: str, source: list[str]) -> None:
         if page == "proofs":
             source[0] = fill(source[0])
 
+    app.connect("builder-inited", draw)
     app.connect("source-read", show)
