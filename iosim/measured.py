@@ -165,17 +165,18 @@ def _row(record: dict[str, Any]) -> Row:
 
 
 @dataclass(frozen=True)
-class Check:
-    """One statement about a recording, whether it holds, and the numbers."""
+class Statement:
+    """One statement about the `subject` of a recording, whether it holds, and the numbers."""
 
-    name: str
-    passed: bool
+    subject: str
+    text: str
+    holds: bool
     detail: str
 
 
-def check(recording: Recording) -> list[Check]:
-    """Return the checks of a recording: bytes against `count`, spills, the fitted exponents."""
-    checks = []
+def statements(recording: Recording) -> list[Statement]:
+    """Return what a recording is held to: bytes against `count`, spills, the fitted exponents."""
+    found: list[Statement] = []
     for name, tolerance in AGREEMENT.items():
         rows = [row for row in recording.rows if row.schedule == name]
         for what in ("read", "write"):
@@ -185,9 +186,10 @@ def check(recording: Recording) -> list[Check]:
             worst, where = max(
                 ((abs(difference(row, what)), row) for row in measured), key=lambda pair: pair[0]
             )
-            checks.append(
-                Check(
-                    f"{name}: L2-to-SM bytes {what} equal the count within {tolerance:g}",
+            found.append(
+                Statement(
+                    name,
+                    f"L2-to-SM bytes {what} equal the count within {tolerance:g}",
                     worst <= tolerance,
                     f"{len(measured)} rows, worst {worst:.1e} ({_label(where)})",
                 )
@@ -203,9 +205,10 @@ def check(recording: Recording) -> list[Check]:
                 ((abs((row.copy_bytes or 0) / row.counted().read_bytes - 1), row) for row in rows),
                 key=lambda pair: pair[0],
             )
-            checks.append(
-                Check(
-                    f"flash2: bytes of asynchronous copies equal the count {text}",
+            found.append(
+                Statement(
+                    "flash2",
+                    f"bytes of asynchronous copies equal the count {text}",
                     worst <= tolerance,
                     f"{len(rows)} rows, worst {worst:.1e} ({_label(where)})",
                 )
@@ -213,8 +216,9 @@ def check(recording: Recording) -> list[Check]:
     spilled = [row for row in recording.rows if row.spill_bytes]
     known = [row for row in recording.rows if row.spill_bytes is not None]
     if known:
-        checks.append(
-            Check(
+        found.append(
+            Statement(
+                "all schedules",
                 "no registers are spilled",
                 not spilled,
                 f"{len(known)} rows, {len(spilled)} spill"
@@ -223,19 +227,20 @@ def check(recording: Recording) -> list[Check]:
         )
     law = [row for row in recording.rows if in_law(row)]
     if len(law) >= 4:
-        found = fit(law)
+        fitted = fit(law)
         apart = [
             abs(one - other)
-            for one, other in zip((found.n, found.d, found.memory), (2, 2, -1), strict=True)
+            for one, other in zip((fitted.n, fitted.d, fitted.memory), (2, 2, -1), strict=True)
         ]
-        checks.append(
-            Check(
-                "flash2, N >= 8k: bytes = C N^2 d^2 / M, exponents within 0.02",
+        found.append(
+            Statement(
+                "flash2, N >= 8k",
+                "bytes = C N^2 d^2 / M, exponents within 0.02",
                 max(apart) <= 0.02,
-                f"{len(law)} rows, {found}",
+                f"{len(law)} rows, {fitted}",
             )
         )
-    return checks
+    return found
 
 
 def _whole_rounds(row: Row) -> bool:

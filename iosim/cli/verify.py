@@ -82,11 +82,13 @@ def verify(
                 f"--measured {measured} is checked by itself; leave out --only, --schedule and "
                 "--thorough"
             )
+        from iosim.measured import load
         from iosim.verify.measured import about as about_recording
-        from iosim.verify.measured import verify_measured
+        from iosim.verify.measured import verify_recording
 
-        report = verify_measured(measured)
-        about = {"measured": about_recording(measured)}
+        recording = load(measured)
+        report = verify_recording(recording)
+        about = {"measured": about_recording(recording)}
     else:
         with _Progress() as progress:
             report = run(only, thorough=thorough, schedules=schedules, progress=progress)
