@@ -54,6 +54,11 @@ def visible_pairs(shape: AttentionShape) -> int:
     return Causal(shape.causal_offset).sums(query, key).pairs
 
 
+def all_pairs(shape: AttentionShape) -> int:
+    """Return the visible pairs of all heads of the batch."""
+    return shape.batch * shape.heads * visible_pairs(shape)
+
+
 def compulsory_words(shape: AttentionShape) -> tuple[int, int]:
     """Return the words that must be read and written whatever the schedule and the memory.
 
@@ -110,7 +115,7 @@ def general(shape: AttentionShape, words: int, checked: Checked | None = None) -
     the pairs are fewer than about M^2 / d^2.
     """
     d = shape.head_dim
-    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    pairs = all_pairs(shape)
     value = max(_ceil(pairs * d * d, max(words, 2 * d * d)) - words, 0)
     return Bound(
         name="general",
@@ -133,7 +138,7 @@ def fused(shape: AttentionShape, words: int, checked: Checked | None = None) -> 
     later of the two becomes resident, and a word that becomes resident meets at most M - 1 others.
     Constant 4 for d_v = d, attained to the leading term by `flash2`.
     """
-    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    pairs = all_pairs(shape)
     width = shape.head_dim + shape.value_dim
     holds = checked is not None and checked.fused
     return Bound(
@@ -154,7 +159,7 @@ def whole_rows(shape: AttentionShape, words: int, checked: Checked | None = None
     the same), whole rows of both in fast memory each time; scores may be kept, spilled or formed
     again. Each meeting brings d^2 or d_v^2 pairs of words together. Constant 2 for d_v = d.
     """
-    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    pairs = all_pairs(shape)
     width = shape.head_dim**2 + shape.value_dim**2
     holds = checked is not None and checked.whole_rows
     return Bound(
@@ -177,7 +182,7 @@ def whole_rows_large_memory(
     4 / (1 + 2 d^2 / M) for d_v = d, but for the last term: it passes the 2 of `whole_rows` at
     M = 2 d^2 and tends to 4, so that keeping scores does not pay in a memory much larger than d^2.
     """
-    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    pairs = all_pairs(shape)
     width = (shape.head_dim + shape.value_dim) ** 2
     holds = checked is not None and checked.whole_rows
     return Bound(
@@ -202,7 +207,7 @@ def general_large_memory(
     d_v = d, but for the last term: it passes the 1 of `general` at about M = 2 d^2.
     """
     d, d_v = shape.head_dim, shape.value_dim
-    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    pairs = all_pairs(shape)
     cost = d * d + 2 * d * d_v - d
     value = _window_bound(pairs * (cost + d + d_v), cost, words)
     return Bound(

@@ -7,7 +7,7 @@ is built, counted and checked when it is asked for. All traffic is in words, ove
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iosim.bounds import lower_bounds, regime, visible_pairs
+from iosim.bounds import all_pairs, lower_bounds, regime
 from iosim.errors import IosimError
 from iosim.plot.steps import log_steps
 from iosim.reading.check import Checked, check
@@ -283,7 +283,7 @@ def scale(case: Case) -> float:
     Under a mask N^2 is the number of visible pairs, and d^2 is ((d + d_v) / 2)^2.
     """
     shape = case.shape
-    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    pairs = all_pairs(shape)
     return pairs * (shape.head_dim + shape.value_dim) ** 2 / (4 * case.words)
 
 
