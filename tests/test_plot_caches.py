@@ -4,9 +4,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from iosim.cache import simulate_curves
-from iosim.plot.caches import cache_curves, draw_cache_curves, working_sets
+from iosim.plot.caches import cache_curves, draw_cache_curves
 from iosim.reading.count import count
 from iosim.reading.trace import trace
+from iosim.reading.working_set import working_sets
 from iosim.schedule import family
 from iosim.shape import AttentionShape
 

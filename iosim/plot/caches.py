@@ -1,7 +1,6 @@
 """The words that caches of every size would fetch for a schedule, beside what it moves itself."""
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 from iosim.cache.driver import simulate_curves
@@ -9,7 +8,8 @@ from iosim.cache.result import CurveResult
 from iosim.plot.style import binary_ticks
 from iosim.reading.count import count
 from iosim.reading.trace import trace
-from iosim.schedule.tree import Compute, For, Move, Schedule, Tensor, nodes
+from iosim.reading.working_set import new_words, working_sets
+from iosim.schedule.tree import Schedule
 from iosim.units import format_count
 
 if TYPE_CHECKING:
@@ -38,64 +38,15 @@ def cache_curves(schedule: Schedule) -> CacheCurves:
     The work grows with the accesses, about n_q n_k (2 d + 2) a head: minutes for N = 4k.
     """
     curves = simulate_curves(trace(schedule), ["lru", "opt"])
+    traffic = count(schedule)
     return CacheCurves(
         schedule=schedule,
         lru=curves[0],
         opt=curves[1],
-        explicit_words=count(schedule).read_words + _new_words(schedule),
-        peak_words=count(schedule).peak_words,
+        explicit_words=traffic.read_words + new_words(schedule),
+        peak_words=traffic.peak_words,
         working_sets=working_sets(schedule),
     )
-
-
-def _new_words(schedule: Schedule) -> int:
-    """Return the words that a schedule makes room for, without traffic."""
-    from iosim.reading.extent import factors
-
-    return sum(
-        prod(f.value for f in factors(node.tensor.axes, loops))
-        for node, loops in nodes(schedule.body)
-        if isinstance(node, Move) and node.kind == "new"
-    )
-
-
-def working_sets(schedule: Schedule) -> dict[str, int]:
-    """Return the words that one iteration of each loop touches, by the line of the loop.
-
-    A tensor counts with all rows along the axes that are looped over inside, and with one block
-    along those outside. Scratch that never visits slow memory reuses its place: one tile of it.
-
-    >>> from iosim.schedule import family
-    >>> from iosim.shape import AttentionShape
-    >>> flash2 = family("flash2").build(AttentionShape(256, 256, 64), br=64, bc=64)
-    >>> working_sets(flash2)
-    {'for 1 <= i <= T_r do': 45248, 'for 1 <= j <= T_c do': 20608}
-    """
-    moved = {
-        node.tensor.name
-        for node, _ in nodes(schedule.body)
-        if isinstance(node, Move) and node.kind in ("load", "store", "add")
-    }
-    found: dict[str, int] = {}
-    for loop, loops in nodes(schedule.body):
-        if not isinstance(loop, For) or not loop.line or loop.dim.blocks == 1:
-            continue
-        outside = {each.dim.name: each.dim.block for each in (*loops, loop)}
-        touched: dict[str, int] = {}
-        for node, inner in nodes(loop.body):
-            if isinstance(node, Compute):
-                inside = {each.dim.name: each.dim.block for each in inner}
-                for tensor in (*node.outputs, *node.inputs):
-                    blocks = outside if tensor.name in moved else {**inside, **outside}
-                    words = _words(tensor, blocks)
-                    touched[tensor.name] = max(words, touched.get(tensor.name, 0))
-        if touched:
-            found.setdefault(loop.line, sum(touched.values()))
-    return found
-
-
-def _words(tensor: Tensor, blocks: dict[str, int]) -> int:
-    return prod(min(blocks.get(dim.name, dim.n), dim.n) for dim in tensor.axes if not dim.indexed)
 
 
 def draw_cache_curves(curves: CacheCurves, ax: "Axes") -> None:
