@@ -17,6 +17,8 @@ from numba.cuda import types
 from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
+# numba types the device's functions by compiling them: at those, and at what its untyped decorators
+# return, the type checker has nothing to go by, which is what each "type: ignore" below says.
 Device = Callable[..., Any]
 
 _LLVM = {
