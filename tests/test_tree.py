@@ -173,12 +173,13 @@ def test_a_tree_that_makes_no_sense_is_refused_when_it_is_built(why: str) -> Non
 def test_two_ways_to_cut_an_axis_are_one_tensor() -> None:
     column = Tensor("Q", (*P.Q.axes[:-1], P.dim.cut(1)), P.Q.dtype, "input")
     body = (*COPY, For(P.dim.cut(1), (*load("a column", column), *free(column))))
-    Schedule("x", SHAPE, body)  # not refused
+    assert Schedule("x", SHAPE, body).body == body  # not refused
 
 
 def test_relations_side_by_side_are_fine() -> None:
     related = For(P.key, COPY, relation=Causal(0))
-    Schedule("x", SHAPE, (For(P.query, (related, related)),))
+    body = (For(P.query, (related, related)),)
+    assert Schedule("x", SHAPE, body).body == body  # not refused
 
 
 def test_the_errors_of_trees_are_of_schedules() -> None:
