@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iosim.errors import IosimError
-from iosim.measured import Recording, Row, check, draw, fit, in_law, load
+from iosim.measured import Recording, Row, draw, fit, in_law, load, statements
 from iosim.shape import AttentionShape
 
 RECORDING = Path(__file__).parents[1] / "docs/data/h200_sweep.json"
@@ -33,9 +33,9 @@ def grid() -> list[Row]:
 def test_the_committed_recording_holds():
     found = load(RECORDING)
     assert len(found.rows) > 200
-    checks = check(found)
-    assert [one.name for one in checks if not one.passed] == []
-    assert len(checks) >= 9
+    made = statements(found)
+    assert [one.text for one in made if not one.holds] == []
+    assert len(made) >= 9
 
 
 def test_a_recording_survives_writing_and_reading(tmp_path):
@@ -50,7 +50,7 @@ def test_counts_are_made_afresh_and_not_believed(tmp_path):
     document["records"][0]["counted_read_bytes"] = 1
     path = tmp_path / "rows.json"
     path.write_text(json.dumps(document))
-    assert all(one.passed for one in check(load(path)))
+    assert all(one.holds for one in statements(load(path)))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,8 @@ def test_counts_are_made_afresh_and_not_believed(tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_wrong_fails_its_check(rows, complaint):
-    failed = [one.name for one in check(recording(*rows)) if not one.passed]
+    made = statements(recording(*rows))
+    failed = [f"{one.subject}: {one.text}" for one in made if not one.holds]
     assert bool(failed) == (complaint is not None)
     assert complaint is None or any(complaint in name for name in failed)
 
