@@ -206,4 +206,6 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
         "standard_tiled": both | {"two_matmuls"},
         "flash1": both | rows | {"fused"},
         "flash2": both | rows | {"fused"},
+        "flash2_packed": both | rows | {"fused"},
+        "split_kv": both | rows | {"fused"},
     }

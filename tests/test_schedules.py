@@ -22,13 +22,16 @@ sizes = st.integers(1, 12)
 
 
 def test_the_registry() -> None:
-    assert list(families()) == ["standard", "standard_tiled", "flash1", "flash2"]
+    assert list(families()) == [
+        "standard", "standard_tiled", "flash1", "flash2", "flash2_packed", "split_kv",
+    ]  # fmt: skip
     for name, known in families().items():
         assert known.name == name
         assert family(name) == known
         assert known.source
         assert known.summary
-        assert known.tiles == tuple(inspect.signature(known.build).parameters)[1:]
+        sizes = tuple(inspect.signature(known.build).parameters)[1:]
+        assert (*known.tiles, *known.settings) == sizes
         assert name in strategies.NAMES
     assert {name for name, known in families().items() if known.paper} == {"flash1", "flash2"}
 

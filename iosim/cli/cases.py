@@ -1,6 +1,6 @@
 """The cases that shared options state: one for each combination of the values of a sweep."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -83,26 +83,51 @@ def simulations_of(
     chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
 ) -> Iterator[Simulation]:
     """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
-    for sizes in given_tiles(options) if chosen.tiles else ({},):
+    for sizes in given_tiles(options, chosen.settings) if chosen.tiles else ({},):
         for rule in rules or (options["tiles"] or "best",):
             yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
 
 
 def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:
-    """Return the schedules that the options name, or those of `default`."""
-    return [family(name) for name in options["schedule"] or default]
+    """Return the schedules that the options name, or those of `default`.
 
-
-def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:
-    """Yield the tile sizes that --br and --bc state, one mapping for each combination.
-
-    Raises IosimError where --tiles is to choose what both of them state already.
+    Raises IosimError for an option about a setting that none of them has.
     """
-    br, bc = options["br"], options["bc"]
-    if options["tiles"] and br and bc:
+    chosen = [family(name) for name in options["schedule"] or default]
+    for name, example in SETTINGS.items():
+        given = options.get(name)
+        if given and not any(name in each.settings for each in chosen):
+            raise IosimError(
+                f"--{name.replace('_', '-')} {given[0]} is no setting of "
+                f"{', '.join(each.name for each in chosen)}; write --schedule {example} with it"
+            )
+    return chosen
+
+
+# What a schedule may take beside its tile sizes, with one that does.
+SETTINGS = {"splits": "split_kv", "pack": "flash2_packed", "page_size": "flash2_packed"}
+
+
+def given_tiles(
+    options: dict[str, Any], settings: Collection[str] = ()
+) -> Iterator[dict[str, int]]:
+    """Yield the tile sizes and settings that options state, one mapping for each combination.
+
+    That is --br, --bc and the options of those settings. Raises IosimError where --tiles is to
+    choose what --br and --bc state already.
+    """
+    if options["tiles"] and options["br"] and options["bc"]:
         raise IosimError(
             f"--tiles {options['tiles']} chooses the sizes that --br and --bc state; "
             "give either the rule or the sizes"
         )
-    for rows, columns in product(br or (None,), bc or (None,)):
-        yield {name: size for name, size in (("br", rows), ("bc", columns)) if size is not None}
+    names = ("br", "bc", *(name for name in SETTINGS if name in settings))
+    for sizes in product(*(options.get(name) or (None,) for name in names)):
+        yield {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
+
+
+def with_settings(columns: Sequence[str], records: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the columns of a table with those of the settings that any record has, behind bc."""
+    own = [name for name in SETTINGS if any(record.get(name) for record in records)]
+    place = columns.index("bc") + 1
+    return [*columns[:place], *own, *columns[place:]]

@@ -90,8 +90,8 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_tiled, flash1, flash2, or path/to/file.py:name for one of "
-    "your own; several with commas.",
+    help="Schedules: standard, standard_tiled, flash1, flash2, for decoding flash2_packed, "
+    "split_kv, or path/to/file.py:name for one of your own; several with commas.",
 )
 seq_len = click.option(
     "--seq-len", type=SWEEP, help="Queries: 8k, a list 1k,2k,4k or a range 1k..64k:x2."
@@ -143,6 +143,18 @@ tiles = click.option(
     help="The rule for tile sizes that are not given: the paper's, the largest square tile that "
     "fits, or the one of the least traffic.",
 )
+splits = click.option(
+    "--splits", type=SWEEP, help="Splits of the keys, for split_kv.  [default: 2]"
+)
+pack = click.option(
+    "--pack",
+    type=SWEEP,
+    help="Query heads in a tile, for flash2_packed and split_kv.  [default: all of a key-value "
+    "head]",
+)
+page_size = click.option(
+    "--page-size", type=SWEEP, help="Rows of a page of K and V, for flash2_packed and split_kv."
+)
 form = click.option(
     "--format",
     "form",
@@ -159,7 +171,7 @@ shape = _family(
     seq_len, kv_len, head_dim, value_dim, batch, heads, kv_heads, model, dtype, causal, align
 )
 memory = _family(sram, device)
-tile_sizes = _family(br, bc, tiles)
+tile_sizes = _family(br, bc, splits, pack, page_size, tiles)
 results = _family(form, output)
 simulation = _family(schedule, shape, memory, tile_sizes, results)
 

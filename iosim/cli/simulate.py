@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import simulations
+from iosim.cli.cases import simulations, with_settings
 from iosim.output import render, write_text
 
 SCHEDULES = ("standard", "flash1", "flash2")
@@ -40,4 +40,4 @@ def simulate(form: str, output: Path | None, **given: Any) -> None:
     it does, gap is the traffic over the largest lower bound that may be claimed for it.
     """
     records = [run.to_dict() for run in simulations(given, SCHEDULES)]
-    write_text(output, render(records, form, COLUMNS))
+    write_text(output, render(records, form, with_settings(COLUMNS, records)))

@@ -15,12 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.precision import Precision, precision
+from iosim.reading.pages import Pages, page_places
 from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.traffic import Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
 from iosim.schedule.operations import Operation, find_operation
 from iosim.schedule.tree import Compute, Dim, Move, Schedule, Tensor, nodes
 from iosim.shape import AttentionShape
+from iosim.units import ITEM_BYTES
 
 Array = NDArray[Any]
 
@@ -54,15 +56,19 @@ def execute(
     *,
     capacity: int | None = None,
     scale: float | None = None,
+    page_table: ArrayLike | None = None,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
 
     Leading axes of size 1 may be left out, and the outputs leave them out too. The arrays are
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
-    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. Raises IosimError for
-    arrays that do not have the shape, ScheduleError or CapacityError as `check` does, and
-    ScheduleError for a read of words that nothing has written.
+    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. `page_table` (batch,
+    pages) says in which place of a pool each page of k and v lies, for a schedule that has one (by
+    default one after the other): the pages are scattered so, and read through the table's entries.
+    Raises IosimError for arrays that do not have the shape or places that are not of one page each,
+    ScheduleError or CapacityError as `check` does, and ScheduleError for a read of words that
+    nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -75,7 +81,7 @@ def execute(
     form = precision(shape.dtype)
     arrays = {"Q": np.asarray(q), "K": np.asarray(k), "V": np.asarray(v)}
     leading = _leading_axes(arrays, shape)
-    slow = _SlowMemory(schedule, arrays, form)
+    slow = _SlowMemory(schedule, arrays, form, page_table)
     fast = FastMemory(capacity)
     tally = Tally()
     tiles: dict[Key, Array] = {}
@@ -91,7 +97,11 @@ def execute(
             if isinstance(node, Move):
                 key = fast.move(node, position)
                 if node.kind == "load":
-                    tiles[key] = slow.load(node, key[1])
+                    table = node.tensor.table
+                    place = None
+                    if table is not None:
+                        place = tiles[fast.require(table, tile_ranges(table, position), node)]
+                    tiles[key] = slow.load(node, key[1], place)
                 elif node.kind == "new":
                     tiles[key] = slow.room(node.tensor, key[1])
                 elif node.kind == "free":
@@ -191,23 +201,43 @@ def _compute(
 class _SlowMemory:
     """The arrays in slow memory, each with which of its words have been written."""
 
-    def __init__(self, schedule: Schedule, inputs: Mapping[str, Array], form: Precision) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        inputs: Mapping[str, Array],
+        form: Precision,
+        page_table: ArrayLike | None,
+    ) -> None:
         self.moved = 0
         self.outputs: set[str] = set()
         self._arrays: dict[str, Array] = {}
         self._written: dict[str, NDArray[np.bool_]] = {}
-        for node, _ in nodes(schedule.body):
+        self._pages: dict[str, Pages] = {}
+        tables = {
+            node.tensor.table.name: node.tensor.table
+            for node, _ in nodes(schedule.body)
+            if isinstance(node, Move) and node.tensor.table is not None
+        }
+        for name, table in tables.items():
+            self._arrays[name] = page_places(table, page_table)
+        if page_table is not None and not tables:
+            raise IosimError(f"page_table is given, but {schedule.name} has no page table")
+        for node, loops in nodes(schedule.body):
             if not isinstance(node, Move) or node.tensor.name in self._arrays:
                 continue
             tensor = node.tensor
             full = tuple(dim.n for dim in tensor.axes)
-            storage = precision(tensor.dtype).storage
+            storage = _storage(tensor.dtype)
             if tensor.place == "input":
                 if tensor.name not in inputs:
                     raise ScheduleError(f"input {tensor.name!r} is not one of Q, K and V")
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
-                self._arrays[tensor.name] = array.reshape(full)
+                array = array.reshape(full)
+                if tensor.table is not None:
+                    self._pages[tensor.name] = pages = Pages.of(tensor, tensor.table, loops)
+                    array = pages.scattered(array, self._arrays[tensor.table.name])
+                self._arrays[tensor.name] = array
             elif tensor.place == "output" or (
                 tensor.place == "slow" and node.kind in ("load", "store", "add")
             ):
@@ -216,9 +246,11 @@ class _SlowMemory:
                 if tensor.place == "output":
                     self.outputs.add(tensor.name)
 
-    def load(self, move: Move, ranges: Ranges) -> Array:
-        """Return a copy of a tile in the dtype it is held in."""
+    def load(self, move: Move, ranges: Ranges, place: Array | None = None) -> Array:
+        """Return a copy of a tile in the dtype it is held in, of a page in that place."""
         at = _index(move.tensor.axes, ranges)
+        if place is not None:
+            at = self._pages[move.tensor.name].index(at, int(place))
         written = self._written.get(move.tensor.name)
         if written is not None and not written[at].all():
             raise ScheduleError(
@@ -266,9 +298,15 @@ class _SlowMemory:
         return array.reshape(full[2 - leading :])
 
 
+def _storage(dtype: str) -> np.dtype[Any]:
+    """Return the dtype in which NumPy keeps a tensor in slow memory."""
+    return precision(dtype).storage if dtype in ITEM_BYTES else np.dtype(dtype)
+
+
 def _held(tensor: Tensor) -> np.dtype[Any]:
     """Return the dtype in which NumPy holds a resident tile: wide enough to compute in."""
-    return precision(tensor.held).accumulator
+    held = tensor.held
+    return precision(held).accumulator if held in ITEM_BYTES else np.dtype(held)
 
 
 def _index(axes: tuple[Dim, ...], ranges: Ranges) -> tuple[int | slice, ...]:

@@ -4,8 +4,8 @@ Everything is small, so that many cases run in seconds; what goes wrong in atten
 the edges: ragged tiles, more queries than keys, rows that see nothing, maxima that change.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,13 +28,14 @@ class Case:
     br: int
     bc: int
     data: str = "normal"
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, family: Family, dtype: str) -> Schedule:
-        """Return the schedule for this case in a dtype, with those of the tiles that it has."""
+        """Return the schedule for this case in a dtype, with those of the sizes that it has."""
         tiles = {"br": self.br, "bc": self.bc}
-        return family.build(
-            replace(self.shape, dtype=dtype), **{name: tiles[name] for name in family.tiles}
-        )
+        sizes = {name: tiles[name] for name in family.tiles}
+        sizes |= {name: size for name, size in self.settings.items() if name in family.settings}
+        return family.build(replace(self.shape, dtype=dtype), **sizes)
 
     def inputs(self) -> Inputs:
         """Return q, k and v in float64, the same every time."""
@@ -58,6 +59,7 @@ class Case:
         if s.causal:
             words.append("causal" if s.align == "bottom-right" else "causal top-left")
         words.append(f"tiles {self.br} x {self.bc}")
+        words += [f"{name.replace('_', ' ')} {size}" for name, size in self.settings.items()]
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
 
 
@@ -88,6 +90,11 @@ def cases(thorough: bool = False) -> Iterator[Case]:
         if data != "normal":
             yield Case(_shape(24, 40, causal=True), 9, 7, data)
     yield Case(_shape(64, 96, 64), 32, 48)
+    # Settings of schedules for decoding; another schedule takes the case without them.
+    yield Case(_shape(1, 61, heads=4, kv_heads=2), 1, 7, settings={"splits": 5})
+    yield Case(_shape(2, 40, 8, heads=6, kv_heads=2), 1, 3, settings={"splits": 50, "pack": 2})
+    paged = {"splits": 3, "page_size": 8}
+    yield Case(_shape(5, 45, 8, batch=2, heads=4, kv_heads=1, causal=True), 3, 5, settings=paged)
     if thorough:
         yield from _more_cases()
 
@@ -99,8 +106,11 @@ def _more_cases() -> Iterator[Case]:
     yield Case(_shape(128, 160, 64), 64, 32)
     yield Case(_shape(512, 700, 64, causal=True), 128, 64)
     yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
-    rng = np.random.default_rng(2)
+    rng, more = np.random.default_rng(2), np.random.default_rng(3)
     for _ in range(100):
+        splits, pack, page_size = (int(more.integers(1, top)) for top in (20, 4, 25))
+        settings = {"splits": splits, "pack": pack}
+        settings |= {"page_size": page_size} if more.integers(2) else {}
         n_q, n_k, d, d_v, br, bc = (int(rng.integers(1, top)) for top in (50, 50, 20, 20, 25, 25))
         kv_heads, group, batch = (int(rng.integers(1, top)) for top in (3, 4, 3))
         yield Case(
@@ -118,6 +128,7 @@ def _more_cases() -> Iterator[Case]:
             br,
             bc,
             str(rng.choice(list(INPUTS))),
+            settings,
         )
 
 
