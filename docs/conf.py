@@ -6,6 +6,7 @@ from sphinx.application import Sphinx
 
 from iosim import __version__
 from iosim.measured import load
+from iosim.plot.decoding import draw_decoding
 from iosim.plot.figures import draw_measured, save, write_figures
 from iosim.proofs.page import fill
 
@@ -38,9 +39,13 @@ def setup(app: Sphinx) -> None:
         # In place, as the README shows them too: the same versions write the same bytes. The figure
         # of rounding is left, since its bytes depend on the machine's BLAS.
         write_figures(HERE / "figures")
-        measured = draw_measured(load(HERE / "data" / "h200_sweep.json"))
-        for form in ("svg", "png"):
-            save(measured, HERE / "figures" / f"measured.{form}", form)
+        more = {
+            "measured": draw_measured(load(HERE / "data" / "h200_sweep.json")),
+            "decoding": draw_decoding(),
+        }
+        for name, figure in more.items():
+            for form in ("svg", "png"):
+                save(figure, HERE / "figures" / f"{name}.{form}", form)
 
     def show(app: Sphinx, page: str, source: list[str]) -> None:
         if page == "proofs":
