@@ -10,7 +10,6 @@ from iosim.errors import IosimError
 from iosim.reading.execute import Execution, execute, inputs_of
 from iosim.schedule.registry import Family, families, family
 from iosim.schedule.tree import Schedule
-from iosim.shape import AttentionShape
 
 
 @dataclass(frozen=True, eq=False)

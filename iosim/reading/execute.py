@@ -30,8 +30,8 @@ class Execution:
     """The outputs by tensor name, in the shape (..., heads, rows[, width]), and the traffic made.
 
     `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none. `kept` holds
-    the other tensors that are left in slow memory (P, or l and m), in the same form: what a backward
-    pass may read beside the outputs.
+    the other tensors that are left in slow memory (P, or l and m), in the same form: what a
+    backward pass may read beside the outputs.
     """
 
     outputs: dict[str, Array]
@@ -67,8 +67,8 @@ def execute(
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
     is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. Raises IosimError for
-    arrays that do not have the shape and inputs that are missing or not asked for, ScheduleError or CapacityError as `check` does, and
-    ScheduleError for a read of words that nothing has written.
+    arrays that do not have the shape and inputs that are missing or not asked for, ScheduleError or
+    CapacityError as `check` does, and ScheduleError for a read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
