@@ -94,6 +94,7 @@ def shape_record(shape: AttentionShape) -> dict[str, Any]:
         "kv_heads": shape.kv_heads,
         "causal": shape.causal,
         "align": shape.align,
+        "mask": None if shape.mask is None else str(shape.mask),
         "dtype": shape.dtype,
     }
 
