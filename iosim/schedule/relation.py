@@ -6,7 +6,7 @@ depends neither on the number of rows nor on the number of blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol, overload
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
+
+Rows = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,12 @@ class Relation(Protocol):
 
     def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
         """Return how many queries see a key, and how many keys are seen."""
+
+    def within(self, queries: Rows, keys: Rows) -> "Relation":
+        """Return the relation of these query rows to these key rows, each counted from its first.
+
+        Rows are (first, row after the last).
+        """
 
 
 @dataclass(frozen=True)
@@ -273,6 +281,10 @@ class Causal:
         queries = min(max(n_q + min(self.offset, 0), 0), n_q)
         keys = min(max(n_q + self.offset, 0), n_k)
         return queries, keys
+
+    def within(self, queries: Rows, keys: Rows) -> "Causal":
+        """Return the relation of these query rows to these key rows."""
+        return replace(self, offset=self.offset + queries[0] - keys[0])
 
 
 def _corners(dim: Dim) -> list[int]:
