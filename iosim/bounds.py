@@ -11,7 +11,7 @@ from math import isqrt
 
 from iosim.errors import IosimError
 from iosim.reading.check import Checked
-from iosim.schedule.relation import relation_of
+from iosim.schedule.relation import pair_sums, relation_of
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
@@ -51,7 +51,8 @@ def visible_pairs(shape: AttentionShape) -> int:
     mask = relation_of(shape)
     if mask is None:
         return shape.n_q * shape.n_k
-    return mask.sums(Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1)).pairs
+    query, key = Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1)
+    return pair_sums(mask, query, key).pairs
 
 
 def all_pairs(shape: AttentionShape) -> int:

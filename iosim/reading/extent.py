@@ -11,6 +11,7 @@ set of axes touches, in all iterations together, the product of
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from iosim.schedule.relation import pair_sums
 from iosim.schedule.tree import Dim, For, Tensor
 
 
@@ -36,7 +37,7 @@ def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]
         if relation is None:
             continue
         pair = (relation.query, relation.key)
-        sums = relation.sums(around[pair[0]].dim, around[pair[1]].dim)
+        sums = pair_sums(relation, around[pair[0]].dim, around[pair[1]].dim)
         has = (pair[0] in names, pair[1] in names)
         found.append(Factor(_PAIR_SYMBOLS[has], sums.select(*has)))
         done |= set(pair)
