@@ -76,9 +76,6 @@ class Relation(Protocol):
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-
 
 @dataclass(frozen=True)
 class Runs(Sequence[int]):
@@ -282,12 +279,6 @@ class Causal:
         columns = np.arange(keys.start, keys.stop)[None, :]
         return np.asarray(columns <= rows + self.offset)
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        queries = min(max(n_q + min(self.offset, 0), 0), n_q)
-        keys = min(max(n_q + self.offset, 0), n_k)
-        return queries, keys
-
 
 def _corners(dim: Dim) -> list[int]:
     return sorted({i for i in (0, 1, dim.blocks - 2, dim.blocks - 1) if 0 <= i < dim.blocks})
@@ -297,6 +288,18 @@ def _corners(dim: Dim) -> list[int]:
 def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     """Return a relation's sums over all visited block pairs, remembered for those asked last."""
     return relation.sums(query, key)
+
+
+def seen(relation: Relation, query: Dim, key: Dim) -> tuple[int, int]:
+    """Return the rows of the query blocks that meet a key, and of the key blocks that are met.
+
+    >>> seen(Causal(-2), Dim("query", 5, 1), Dim("key", 5, 1))
+    (3, 3)
+    """
+    return (
+        pair_sums(relation, query, key.cut(key.n)).query_rows,
+        pair_sums(relation, query.cut(query.n), key).key_rows,
+    )
 
 
 @lru_cache(maxsize=16)

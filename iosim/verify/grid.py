@@ -40,6 +40,12 @@ class Case:
         """Return q, k and v in float64, the same every time."""
         return INPUTS[self.data](self.shape, np.random.default_rng(1))
 
+    def output_gradient(self) -> Array:
+        """Return dO in float64, the same every time."""
+        shape = self.shape
+        size = (shape.batch, shape.heads, shape.n_q, shape.value_dim)
+        return np.random.default_rng(3).standard_normal(size)
+
     def visible(self) -> Array | None:
         """Return which queries see which keys; None when all see all."""
         mask = relation_of(self.shape)

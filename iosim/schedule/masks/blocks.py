@@ -73,17 +73,6 @@ class Blocks:
         found = self.cells.at(rows, columns)
         return None if found.all() else found
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        rows, columns = _entries(self.cells)
-        return _rows_of(rows, n_q, self.rows), _rows_of(columns, n_k, self.columns)
-
-
-def _rows_of(blocks: Indices, n: int, block: int) -> int:
-    """Return the rows of the blocks that are named, each block once."""
-    named = _rising(blocks)
-    return int((np.minimum((named + 1) * block, n) - named * block).sum())
-
 
 @dataclass(frozen=True, eq=False)
 class _Classes:

@@ -8,7 +8,7 @@ import numpy as np
 from iosim.errors import IosimError
 from iosim.schedule.masks.staircase import Staircase, Steps, ramp, samples
 from iosim.schedule.masks.window import Window
-from iosim.schedule.relation import Causal, PairSums, joined
+from iosim.schedule.relation import PairSums, joined
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
@@ -104,7 +104,3 @@ class Parts:
         if self.causal:
             found &= columns <= own
         return None if found.all() else found
-
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        return Causal(self.offset).seen(n_q, n_k) if self.causal else (n_q, n_k)

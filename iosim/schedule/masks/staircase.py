@@ -253,14 +253,6 @@ class Staircase:
         lo, hi = self.lo.at(rows)[:, None], self.hi.at(rows)[:, None]
         return np.asarray((lo <= columns) & (columns < hi))
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        return self._seeing(n_k), self.transposed(n_k)._seeing(n_q)
-
-    def _seeing(self, n: int) -> int:
-        """Return how many rows see any of n columns: their runs may be empty at 0 and n only."""
-        return max(self.lo.first_above(n - 1) - self.hi.first_above(0), 0)
-
 
 def samples(parts: Sequence[Staircase], own: Dim, other: Dim) -> list[int]:
     """Return a block of each kind where several staircases say together what a block meets."""
