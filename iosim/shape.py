@@ -81,7 +81,7 @@ class AttentionShape:
         if self.align not in ALIGNMENTS:
             raise IosimError(unknown("align", self.align, ALIGNMENTS))
         if self.mask is not None:
-            self.mask.relation(self)
+            self.mask.relation(self)  # refuses a shape that it is not for
 
     @property
     def group(self) -> int:

@@ -1,7 +1,8 @@
-"""Relations between axes of which one, or both, are cut within blocks of another cut."""
+"""What a relation says of two axes, each cut once or within the blocks of other cuts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from iosim.schedule.relation import PairSums, Relation, Rows
 from iosim.schedule.tree import Dim
@@ -24,8 +25,11 @@ def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequ
     return relation.within(section, other).query_range(part, whole, 0)
 
 
+@lru_cache(maxsize=16)
 def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     """Return the sums over all visited pairs of a query block and a key block, each exact.
+
+    Those asked for last are remembered.
 
     >>> from iosim.schedule.relation import Causal
     >>> tile = Dim("key", 6, 2, parent=Dim("key", 6, 3))
@@ -43,6 +47,19 @@ def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
         for rows, part in _sections(query):
             total += pair_sums(relation.within(rows, (0, key.n)), part, key)
     return total
+
+
+def seen(relation: Relation, query: Dim, key: Dim) -> tuple[int, int]:
+    """Return the rows of the query blocks that meet a key, and of the key blocks that are met.
+
+    >>> from iosim.schedule.relation import Causal
+    >>> seen(Causal(-2), Dim("query", 5, 1), Dim("key", 5, 1))
+    (3, 3)
+    """
+    return (
+        pair_sums(relation, query, key.cut(key.n)).query_rows,
+        pair_sums(relation, query.cut(query.n), key).key_rows,
+    )
 
 
 def flattened(dim: Dim) -> Dim:

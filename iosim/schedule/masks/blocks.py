@@ -7,7 +7,7 @@ Everything is counted by classes, in time linear in the blocks that are not zero
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import mul
 from typing import Any, Protocol
 
@@ -22,6 +22,9 @@ Indices = NDArray[np.int64]
 
 class Cells(Protocol):
     """A boolean matrix, stored or by a rule; hashable, and equal to one of the same entries."""
+
+    def __hash__(self) -> int:
+        """Return the same for equal ones."""
 
     def at(self, rows: Indices, columns: Indices) -> NDArray[np.bool_]:
         """Return the entries at some rows and columns, broadcast against each other."""
@@ -73,14 +76,6 @@ class Blocks:
         found = self.cells.at(rows, columns)
         return None if found.all() else found
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        rows, columns = self.entries(n_q, n_k)
-        return (
-            _rows_of(rows, self.first_query % self.rows, n_q, self.rows),
-            _rows_of(columns, self.first_key % self.columns, n_k, self.columns),
-        )
-
     def within(self, queries: Rows, keys: Rows) -> "Blocks":
         """Return the relation of these query rows to these key rows."""
         first_query, first_key = self.first_query + queries[0], self.first_key + keys[0]
@@ -91,18 +86,12 @@ class Blocks:
 
         They count from the entry that the first query and the first key are in.
         """
-        rows, columns = self.cells.entries()
+        rows, columns = _entries(self.cells)
         low, left = self.first_query // self.rows, self.first_key // self.columns
         high = (self.first_query + n_q - 1) // self.rows
         right = (self.first_key + n_k - 1) // self.columns
         touched = (low <= rows) & (rows <= high) & (left <= columns) & (columns <= right)
         return rows[touched] - low, columns[touched] - left
-
-
-def _rows_of(blocks: Indices, before: int, n: int, block: int) -> int:
-    """Return how many of n rows are in the blocks named, which begin `before` rows earlier."""
-    first = np.unique(blocks) * block - before
-    return int((np.minimum(first + block, n) - np.maximum(first, 0)).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +115,7 @@ class _Classes:
         edges = np.maximum(np.arange(-before, dim.n, mask_block), 0)
         # A block over an edge is a class of its own, and so is the last one.
         starts = (edges // dim.block, -(-edges // dim.block), np.array([dim.blocks - 1]))
-        first = np.unique(np.concatenate(starts))
+        first = _rising(np.concatenate(starts))
         first = first[first < dim.blocks]
         after = np.append(first[1:], dim.blocks)
         stop = np.minimum(after * dim.block, dim.n)
@@ -152,12 +141,22 @@ class _Classes:
 
 @dataclass(frozen=True, eq=False)
 class _Met:
-    """Which classes of queries meet which classes of keys, as rising codes query x keys + key."""
+    """Which classes of queries meet which classes of keys, given the entries of the matrix."""
 
     queries: _Classes
     keys: _Classes
-    by_query: Indices
-    by_key: Indices
+    rows: Indices
+    columns: Indices
+
+    @cached_property
+    def by_query(self) -> Indices:
+        """The pairs of classes that meet, as rising codes query x keys + key."""
+        return _codes(self.queries, self.keys, self.rows, self.columns)
+
+    @cached_property
+    def by_key(self) -> Indices:
+        """The same as codes key x queries + query."""
+        return _codes(self.keys, self.queries, self.columns, self.rows)
 
     def of_query(self, i: int) -> Sequence[int]:
         return _visited(self.queries.find(i), self.by_query, self.keys)
@@ -196,8 +195,7 @@ def _samples(own: _Classes, codes: Indices, others: _Classes) -> list[int]:
     np.add.at(number, which, others.blocks[other])
     last = np.zeros(len(own.first), np.bool_)
     last[which[other == len(others.first) - 1]] = True
-    met = zip(number.tolist(), last.tolist(), strict=True)
-    return kinds(own.dim, others.dim, own.first.tolist(), met)
+    return kinds(own.dim, others.dim, own.first, number, last)
 
 
 def _dot(a: Indices, b: Indices) -> int:
@@ -209,13 +207,12 @@ def _dot(a: Indices, b: Indices) -> int:
 def _met(blocks: Blocks, query: Dim, key: Dim) -> _Met:
     queries = _Classes.of(query, blocks.rows, blocks.first_query % blocks.rows)
     keys = _Classes.of(key, blocks.columns, blocks.first_key % blocks.columns)
-    rows, columns = blocks.entries(query.n, key.n)
-    return _Met(
-        queries=queries,
-        keys=keys,
-        by_query=_codes(queries, keys, rows, columns),
-        by_key=_codes(keys, queries, columns, rows),
-    )
+    return _Met(queries, keys, *blocks.entries(query.n, key.n))
+
+
+@lru_cache(maxsize=4)
+def _entries(cells: Cells) -> tuple[Indices, Indices]:
+    return cells.entries()
 
 
 def _codes(own: _Classes, other: _Classes, rows: Indices, columns: Indices) -> Indices:
@@ -227,4 +224,10 @@ def _codes(own: _Classes, other: _Classes, rows: Indices, columns: Indices) -> I
             a, b = own.low[rows] + more, other.low[columns] + beside
             inside = (a <= own.high[rows]) & (b <= other.high[columns])
             found.append((a * width + b)[inside])
-    return np.unique(np.concatenate(found))
+    return _rising(np.concatenate(found))
+
+
+def _rising(values: Indices) -> Indices:
+    """Return the values in rising order, each once (`np.unique` takes ten times as long)."""
+    values = np.sort(values)
+    return values[np.diff(values, prepend=-1) > 0]

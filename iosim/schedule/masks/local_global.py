@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iosim.errors import IosimError
-from iosim.schedule.masks.staircase import Staircase, Steps, ramp
+from iosim.schedule.masks.staircase import Staircase, Steps, ramp, samples
 from iosim.schedule.masks.window import Window
-from iosim.schedule.relation import Causal, PairSums, Rows, joined, kinds
+from iosim.schedule.relation import PairSums, Rows, joined
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
@@ -94,7 +94,7 @@ class Parts:
         """Return query blocks and key blocks among which each kind of block is found."""
         parts = self._parts(query, key)
         other = [part.transposed(key.n) for part in parts]
-        return _samples(parts, query, key), _samples(other, key, query)
+        return samples(parts, query, key), samples(other, key, query)
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
@@ -115,15 +115,3 @@ class Parts:
             global_keys=max(self.global_keys - keys[0], 0),
             offset=self.offset + queries[0] - keys[0],
         )
-
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        return Causal(self.offset).seen(n_q, n_k) if self.causal else (n_q, n_k)
-
-
-def _samples(parts: Sequence[Staircase], own: Dim, other: Dim) -> list[int]:
-    """Return one block of each kind, where what it meets is met in some part or other."""
-    blocks = sorted({block for part in parts for block in part.corners(own, other)})
-    met = zip(*(part.met(own, other, blocks) for part in parts), strict=True)
-    found = ((sum(n for n, _ in each), any(last for _, last in each)) for each in met)
-    return kinds(own, other, blocks, found)
