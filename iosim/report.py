@@ -58,6 +58,7 @@ class Simulation:
             "kv_heads": shape.kv_heads,
             "causal": shape.causal,
             "align": shape.align,
+            "dropout": shape.dropout,
             "dtype": shape.dtype,
             "sram_words": self.sram_words,
             "tile_rule": self.tiles.rule,

@@ -49,6 +49,7 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 dtype=options["dtype"],
                 causal=options["causal"],
                 align=options["align"],
+                dropout=options["dropout"],
             )
 
 

@@ -81,6 +81,8 @@ def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
     sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
     mask = f", causal ({shape.align})" if shape.causal else ""
+    if shape.dropout:
+        mask += f", dropout {shape.dropout:g}"
     return (
         f"{run.schedule.name}: n_q = {shape.n_q}, n_k = {shape.n_k}, d = {shape.head_dim}, "
         f"batch {shape.batch}, heads {shape.heads} (of keys and values {shape.kv_heads}), "

@@ -72,6 +72,7 @@ SWEEP = Parsed("counts", units.parse_sweep)
 NAMES = Parsed("names", _names)
 MEMORY_SIZES = Parsed("sizes", _memory_sizes)
 DTYPE = Parsed("dtype", _dtype)
+PROBABILITY = Parsed("probability", units.parse_probability)
 DEVICE = Parsed("device", machine)
 MODEL = Parsed("file", read_model_heads)
 
@@ -113,7 +114,7 @@ dtype = click.option(
     type=DTYPE,
     default="float16",
     show_default=True,
-    metavar=f"[{'|'.join(units.ITEM_BYTES)}]",
+    metavar=f"[{'|'.join(units.DTYPES)}]",
     help="The type of Q, K, V and O.",
 )
 causal = click.option(
@@ -125,6 +126,13 @@ align = click.option(
     default="bottom-right",
     show_default=True,
     help="The corner in which a causal mask starts, when there are more keys than queries.",
+)
+dropout = click.option(
+    "--dropout",
+    type=PROBABILITY,
+    default=0.0,
+    show_default=True,
+    help="The probability with which a softmax probability is dropped: 0.1.",
 )
 sram = click.option(
     "--sram", type=MEMORY_SIZES, help="Fast memory: 25600w (words), 100KiB, or a list of sizes."
@@ -156,7 +164,18 @@ output = click.option(
 )
 
 shape = _family(
-    seq_len, kv_len, head_dim, value_dim, batch, heads, kv_heads, model, dtype, causal, align
+    seq_len,
+    kv_len,
+    head_dim,
+    value_dim,
+    batch,
+    heads,
+    kv_heads,
+    model,
+    dtype,
+    causal,
+    align,
+    dropout,
 )
 memory = _family(sram, device)
 tile_sizes = _family(br, bc, tiles)

@@ -7,13 +7,14 @@ elementwise step (an exponential too) as one per word.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iosim import softmax
 from iosim.errors import ScheduleError
+from iosim.random_bits import RandomState
 from iosim.schedule.tree import Compute
 from iosim.units import unknown
 
@@ -24,9 +25,14 @@ class Tile(Protocol):
     """What an operation may ask about the tile it works on."""
 
     scale: float
+    dropout: float
+    random: RandomState
 
     def visible(self) -> NDArray[np.bool_] | None:
         """Return which of the tile's queries see which of its keys; None when all see all."""
+
+    def kept(self, random: RandomState) -> NDArray[np.bool_]:
+        """Return which probabilities of the tile dropout keeps, from a random state."""
 
     def rounded(self, array: Array) -> Array:
         """Return the array rounded to the dtype in which matmuls take their operands."""
@@ -39,7 +45,7 @@ class Operation:
     `takes` names its operands, outputs first, as in "O <- P V O"; what it updates in place stands
     on both sides. `flops` is a list of (coefficient, operands): so many FLOPs for each combination
     of indices of the operands of these numbers, outputs first. `role` marks the two products of
-    attention: "scores" takes Q and K, "accumulate" takes P and V.
+    attention: "scores" takes Q and K, "accumulate" takes P and V; and what applies "dropout".
     """
 
     name: str
@@ -96,6 +102,20 @@ def scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     (s,), (q, k) = outputs, inputs
     np.matmul(q, k.swapaxes(-1, -2), out=s)
     _scale_and_mask(tile, s)
+
+
+@operation("S <- Q K", (2, (1, 2)), (1, (0,)), role="scores")
+def unmasked_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = scale Q K^T, whatever the mask."""
+    (s,), (q, k) = outputs, inputs
+    np.matmul(q, k.swapaxes(-1, -2), out=s)
+    s *= s.dtype.type(tile.scale)
+
+
+@operation("S <- S mask")
+def apply_mask(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = -inf where the byte of the mask is 0."""
+    np.copyto(outputs[0], -np.inf, where=inputs[1] == 0)
 
 
 @operation("S <- Q K S", (2, (1, 2)), role="scores")
@@ -226,3 +246,40 @@ def tile_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     (p,), (s, m, l) = outputs, inputs
     softmax.stable_exp(s, m, out=p)
     p[...] = softmax.normalise(p, l)
+
+
+@operation("seed offset <-")
+def start_random(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """Set the random state, the seed and offset that the caller states."""
+    seed, offset = outputs
+    seed[...], offset[...] = tile.random.seed, tile.random.offset
+
+
+@operation("Z <- seed offset")
+def draw_kept(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """Z = 1 where dropout keeps an element and 0 where it drops it, from the random state."""
+    outputs[0][...] = _kept(tile, inputs)
+
+
+@operation("Y <- X Z", (1, (0,)), role="dropout")
+def drop_by(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """Y = X Z / (1 - p), where p is the probability to drop; Y may be X."""
+    (y,), (x, z) = outputs, inputs
+    np.multiply(x, _factors(tile, z, x), out=y)
+
+
+@operation("Y <- X seed offset", (1, (0,)), role="dropout")
+def drop(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """Y = X Z / (1 - p) with Z drawn on the spot; Y may be X."""
+    (y,), (x, *state) = outputs, inputs
+    np.multiply(x, _factors(tile, _kept(tile, state), x), out=y)
+
+
+def _kept(tile: Tile, state: list[Array]) -> NDArray[np.bool_]:
+    seed, offset = state
+    return tile.kept(RandomState(int(seed), int(offset)))
+
+
+def _factors(tile: Tile, z: NDArray[Any], x: Array) -> Array:
+    """Return 1 / (1 - p) where z is set and 0 elsewhere, in the dtype of x."""
+    return np.asarray(z.astype(x.dtype) * x.dtype.type(1 / (1 - tile.dropout)))

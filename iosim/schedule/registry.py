@@ -37,7 +37,9 @@ class Family:
 FAMILIES: dict[str, Family] = {}
 
 # Each module registers its schedules when it is imported.
-BUILT_IN = ("standard", "standard_tiled", "flash1", "flash2")
+BUILT_IN = ("standard", "standard_passes", "standard_tiled", "flash1", "flash2")
+
+_MODULES = {"standard_passes": "standard"}  # where it is not the schedule's own
 
 
 def schedule(
@@ -69,7 +71,7 @@ def _family(
 def families() -> dict[str, Family]:
     """Return the built-in schedules by name."""
     for name in BUILT_IN:
-        importlib.import_module(f"iosim.schedule.{name}")
+        importlib.import_module(f"iosim.schedule.{_MODULES.get(name, name)}")
     return {name: FAMILIES[name] for name in BUILT_IN}
 
 
