@@ -89,7 +89,7 @@ def random_words(
     group = np.arange(first, -(-columns.stop // 4), dtype=np.uint64)
     key = (state.seed % 2**32, state.seed >> 32)
     words = np.stack(philox((group, row, head, state.offset), key), axis=-1)
-    words = words.reshape(*words.shape[:-2], -1)
+    words = words.reshape(*words.shape[:-2], 4 * len(group))
     return words[..., columns.start - 4 * first : columns.stop - 4 * first].astype(np.uint32)
 
 
@@ -102,3 +102,16 @@ def kept(
     [[[1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 1, 1]]]
     """
     return random_words(state, heads, rows, columns) >= np.uint32(int(dropout * 2**32))
+
+
+def dropout_factors(
+    state: RandomState, dropout: float, sizes: tuple[int, int, int, int]
+) -> npt.NDArray[np.float64]:
+    """Return 1 / (1 - dropout) where an element is kept, else 0, for all of (batch, heads, n_q, n_k).
+
+    >>> dropout_factors(RandomState(1), 0.5, (1, 1, 2, 4)).tolist()
+    [[[[2.0, 2.0, 2.0, 2.0], [2.0, 0.0, 0.0, 0.0]]]]
+    """
+    batch, heads, rows, columns = sizes
+    number = np.arange(batch * heads).reshape(batch, heads)
+    return kept(state, dropout, number, slice(0, rows), slice(0, columns)) / (1 - dropout)

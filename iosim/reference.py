@@ -17,21 +17,28 @@ from iosim.precision import Array, Precision, precision
 
 
 def attention(
-    q: Array, k: Array, v: Array, visible: Array | None = None, scale: float | None = None
+    q: Array,
+    k: Array,
+    v: Array,
+    visible: Array | None = None,
+    scale: float | None = None,
+    factors: Array | None = None,
 ) -> tuple[Array, Array]:
     """Attention in float64, two-pass: O (..., heads, n_q, d_v) and LSE (..., heads, n_q).
 
     q is (..., heads, n_q, d), k (..., kv_heads, n_k, d), v (..., kv_heads, n_k, d_v), or without
     the leading axes; each k and v head serves heads / kv_heads query heads in turn. ``visible`` is
     boolean, (n_q, n_k) or with leading axes; None means that every query sees every key. ``scale``
-    is 1/sqrt(d) unless given. A query that sees no key gives O = 0 and LSE = -inf; a NaN or +inf
-    score gives NaN in its row. Raises `IosimError` where the shapes do not fit.
+    is 1/sqrt(d) unless given. ``factors`` (..., heads, n_q, n_k) is what each probability is
+    multiplied with after the softmax: 0 or 1 / (1 - p) for dropout. A query that sees no key gives
+    O = 0 and LSE = -inf; a NaN or +inf score gives NaN in its row. Raises `IosimError` where the
+    shapes do not fit.
 
     >>> O, LSE = attention(np.ones((2, 4)), np.ones((3, 4)), np.array([[1.0], [2.0], [6.0]]))
     >>> O.tolist(), bool(np.allclose(LSE, 2 + np.log(3)))
     ([[3.0], [3.0]], True)
     """
-    return _two_pass(q, k, v, visible, scale, precision("float64"))
+    return _two_pass(q, k, v, visible, scale, factors, precision("float64"))
 
 
 def standard_attention(
@@ -41,23 +48,30 @@ def standard_attention(
     dtype: str,
     visible: Array | None = None,
     scale: float | None = None,
+    factors: Array | None = None,
 ) -> tuple[Array, Array]:
     """Standard attention executed in ``dtype``; arguments and shapes as in `attention`.
 
     q, k and v are rounded to ``dtype``; S = scale q k' is accumulated in the accumulator (float32
     for float16, bfloat16 and float32), then stored in ``dtype``; the softmax runs in the
-    accumulator; P is stored in ``dtype``; P V accumulates in the accumulator and O is stored in
-    ``dtype``. O and LSE are returned in the accumulator's dtype.
+    accumulator; P is stored in ``dtype``, and so is P times ``factors``; P V accumulates in the
+    accumulator and O is stored in ``dtype``. O and LSE are returned in the accumulator's dtype.
 
     >>> O, _ = standard_attention(np.ones((1, 1)), np.ones((1, 1)), np.array([[1.001]]), "bfloat16")
     >>> O
     array([[1.]], dtype=float32)
     """
-    return _two_pass(q, k, v, visible, scale, precision(dtype))
+    return _two_pass(q, k, v, visible, scale, factors, precision(dtype))
 
 
 def _two_pass(
-    q: Array, k: Array, v: Array, visible: Array | None, scale: float | None, form: Precision
+    q: Array,
+    k: Array,
+    v: Array,
+    visible: Array | None,
+    scale: float | None,
+    factors: Array | None,
+    form: Precision,
 ) -> tuple[Array, Array]:
     q, k, v = (form.round(np.asarray(x)).astype(form.accumulator, copy=False) for x in (q, k, v))
     k, v = repeat_heads(q, k), repeat_heads(q, v)
@@ -76,6 +90,8 @@ def _two_pass(
         p = np.exp(s - np.where(np.isneginf(m), 0, m))
         l = p.sum(axis=-1, keepdims=True)
         p = form.round(p / np.where(l == 0, 1, l))
+        if factors is not None:
+            p = form.round(p * factors.astype(form.accumulator))
         return form.round(p @ v), (m + np.log(l))[..., 0]
 
 

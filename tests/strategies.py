@@ -12,8 +12,11 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 @st.composite
-def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True):
-    """Ragged, n_q != n_k, batch, grouped heads, d_v != d, no mask or causal of both alignments."""
+def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, dropout=(0.0,)):
+    """Ragged, n_q != n_k, batch, grouped heads, d_v != d, no mask or causal of both alignments.
+
+    Without dropout, unless probabilities are given.
+    """
     kv_heads = draw(st.integers(1, 2)) if heads else 1
     return AttentionShape(
         n_q=draw(st.integers(1, rows)),
@@ -26,6 +29,7 @@ def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True):
         dtype=draw(st.sampled_from(dtypes)),
         causal=draw(st.booleans()) if causal is None else causal,
         align=draw(st.sampled_from(["bottom-right", "top-left"])),
+        dropout=draw(st.sampled_from(dropout)),
     )
 
 

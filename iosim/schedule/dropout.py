@@ -6,7 +6,7 @@ generator (`iosim.random_bits`), so that all schedules drop the same elements fo
 
 from collections.abc import Sequence
 
-from iosim.errors import ScheduleError
+from iosim.errors import UnsupportedError
 from iosim.schedule.attention import Problem
 from iosim.schedule.tree import Compute, Dim, For, Node, Place, Tensor, free, load, new, nodes, store
 from iosim.shape import AttentionShape
@@ -80,7 +80,7 @@ def dropout_pass(p: Problem, rows: Dim, pieces: Dim | None = None) -> tuple[Node
 
 
 def check_dropout(name: str, shape: AttentionShape, body: tuple[Node, ...]) -> None:
-    """Raise ScheduleError for a tree that drops nothing although its shape has dropout."""
+    """Raise UnsupportedError for a tree that drops nothing although its shape has dropout."""
     from iosim.schedule.operations import OPERATIONS
 
     drops = any(
@@ -90,7 +90,7 @@ def check_dropout(name: str, shape: AttentionShape, body: tuple[Node, ...]) -> N
         for node, _ in nodes(body)
     )
     if shape.dropout and not drops:
-        raise ScheduleError(
+        raise UnsupportedError(
             f"schedule {name!r} drops nothing, but the shape has dropout {shape.dropout:g}; "
             "leave dropout out or give the schedule a step that drops"
         )
