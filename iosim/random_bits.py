@@ -17,7 +17,7 @@ from iosim.errors import IosimError
 Words = npt.NDArray[np.uint64]  # words of 32 bits, each in 64, so that products fit
 
 ROUNDS = 10
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -58,7 +58,7 @@ def philox(counter: Sequence[npt.ArrayLike], key: Sequence[int]) -> tuple[Words,
     c = [np.asarray(word, np.uint64) for word in counter]
     k = list(key)
     for _ in range(ROUNDS):
-        a, b = (c[i] * np.uint64(multiplier) for i, multiplier in zip((0, 2), _MULTIPLIERS))
+        a, b = c[0] * _MULTIPLIERS[0], c[2] * _MULTIPLIERS[1]
         c = [
             (b >> _HALF) ^ c[1] ^ np.uint64(k[0]),
             b & _LOW,
@@ -107,7 +107,7 @@ def kept(
 def dropout_factors(
     state: RandomState, dropout: float, sizes: tuple[int, int, int, int]
 ) -> npt.NDArray[np.float64]:
-    """Return 1 / (1 - dropout) where an element is kept, else 0, for all of (batch, heads, n_q, n_k).
+    """Return 1 / (1 - dropout) where kept, else 0, in the sizes (batch, heads, n_q, n_k).
 
     >>> dropout_factors(RandomState(1), 0.5, (1, 1, 2, 4)).tolist()
     [[[[2.0, 2.0, 2.0, 2.0], [2.0, 0.0, 0.0, 0.0]]]]

@@ -97,6 +97,14 @@ FLOPS = {
     "log_sum_exp": lambda o, i: 2 * _size(o[0]),
     "row_softmax": lambda o, i: 5 * _size(o[0]),
     "tile_softmax": lambda o, i: 3 * _size(o[0]),
+    "row_dots": lambda o, i: 2 * _size(i[0]),
+    "value_gradient": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "probability_gradient": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "score_gradient": lambda o, i: 2 * _size(o[0]),
+    "softmax_gradient": lambda o, i: 4 * _size(o[0]),
+    "query_gradient": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "key_gradient": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "copy": lambda o, i: 0,
 }
 
 

@@ -66,9 +66,7 @@ def test_each_schedule_drops_the_elements_that_the_twin_drops(
     seen = visible(shape)
     for at in np.ndindex(done.O.shape):
         batch, head, row, column = at
-        word = naive_philox.word(
-            state.seed, state.offset, batch * shape.heads + head, row, column
-        )
+        word = naive_philox.word(state.seed, state.offset, batch * shape.heads + head, row, column)
         assert (done.O[at] != 0) == (word >= threshold and seen[row, column])
 
 
@@ -81,9 +79,7 @@ def test_what_executes_is_attention_with_those_elements_dropped(
     schedule = case.schedule
     done = execute(schedule, *inputs, random=state)
     expected, lse = reference.attention(*inputs, seen, factors=z)
-    error, lse_error = tolerance.elementwise_error(
-        rounding_of(schedule), *inputs, seen, factors=z
-    )
+    error, lse_error = tolerance.elementwise_error(rounding_of(schedule), *inputs, seen, factors=z)
     agreed = tolerance.agrees(done.O, expected, error)
     assert agreed, agreed.reason
     if done.LSE is not None:
@@ -170,9 +166,7 @@ def test_the_random_state_that_is_saved_is_the_one_drawn_from(
 def test_a_mask_of_its_own_is_a_pass_over_s_and_the_bytes_of_the_mask(
     shape: AttentionShape,
 ) -> None:
-    plain, passes = (
-        count(family(name).build(shape)) for name in ("standard", "standard_passes")
-    )
+    plain, passes = (count(family(name).build(shape)) for name in ("standard", "standard_passes"))
     pairs = shape.n_q * shape.n_k
     heads = shape.batch * shape.heads
     mask_bytes = heads * (pairs if shape.causal else shape.n_k)
@@ -233,26 +227,26 @@ def test_float16_promises_nothing_where_the_factor_overflows() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 1, -0.1, float("nan"), float("inf"), "0.1", None])
 def test_a_rate_that_is_no_probability_below_one_is_refused(rate: object) -> None:
-    with pytest.raises(IosimError, match="dropout is .*, but it must be a probability from 0"):
+    with pytest.raises(IosimError, match=r"dropout is .*, but it must be a probability from 0"):
         AttentionShape(4, 4, 2, dropout=rate)  # type: ignore[arg-type]
 
 
 def test_a_schedule_that_drops_nothing_is_refused() -> None:
     shape = AttentionShape(4, 4, 2, dropout=0.1)
-    with pytest.raises(UnsupportedError, match="'split_loads' drops nothing, .* dropout 0.1"):
+    with pytest.raises(UnsupportedError, match=r"'split_loads' drops nothing, .* dropout 0.1"):
         trees.split_loads(shape, br=2, bc=2)
 
 
 def test_factors_and_rate_go_together() -> None:
     q = np.ones((2, 2))
     with_rate = tolerance.Execution("float32", 2, 2, dropout=0.5)
-    with pytest.raises(IosimError, match="dropout is 0.5, and factors are missing"):
+    with pytest.raises(IosimError, match=r"dropout is 0.5, and factors are missing"):
         tolerance.elementwise_error(with_rate, q, q, q)
-    with pytest.raises(IosimError, match="dropout is 0.0, and factors are given"):
+    with pytest.raises(IosimError, match=r"dropout is 0.0, and factors are given"):
         tolerance.elementwise_error(replace(with_rate, dropout=0.0), q, q, q, factors=q)
-    with pytest.raises(IosimError, match="'probable' is not derived for dropout"):
+    with pytest.raises(IosimError, match=r"'probable' is not derived for dropout"):
         tolerance.elementwise_error(with_rate, q, q, q, factors=q, form="probable")
-    with pytest.raises(IosimError, match="dropout must be in"):
+    with pytest.raises(IosimError, match=r"dropout must be in"):
         replace(with_rate, dropout=1.0)
 
 

@@ -1,4 +1,4 @@
-"""Counter-based random bits: the published generator, the same in every tile, of the right share."""
+"""Counter-based random bits: the published generator, alike in every tile, of the right share."""
 
 import math
 from itertools import product
@@ -45,7 +45,8 @@ def test_the_twin_is_numpys_generator_in_its_width(counter: tuple, key: tuple) -
 def test_arrays_of_counters_are_counters_one_by_one(counters: list, seed: int) -> None:
     key = (seed % 2**32, seed >> 32)
     found = philox(np.array(counters, np.uint64).T, key)
-    assert np.stack(found, axis=-1).tolist() == [list(naive_philox.philox(c, key)) for c in counters]
+    expected = [list(naive_philox.philox(c, key)) for c in counters]
+    assert np.stack(found, axis=-1).tolist() == expected
 
 
 @given(states, st.integers(1, 6), st.integers(1, 14), st.data())
@@ -107,11 +108,11 @@ def test_factors_have_the_mean_of_no_dropout() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True, "7"])
 def test_a_seed_that_is_none_is_refused(seed: object) -> None:
-    with pytest.raises(IosimError, match="seed is .*, but it must be a whole number from 0 to"):
+    with pytest.raises(IosimError, match=r"seed is .*, but it must be a whole number from 0 to"):
         RandomState(seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("offset", [-1, 2**32])
 def test_an_offset_that_is_none_is_refused(offset: int) -> None:
-    with pytest.raises(IosimError, match="offset is .* from 0 to 4294967295"):
+    with pytest.raises(IosimError, match=r"offset is .* from 0 to 4294967295"):
         RandomState(0, offset)

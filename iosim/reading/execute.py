@@ -30,11 +30,14 @@ Array = NDArray[Any]
 class Execution:
     """The outputs by tensor name, in the shape (..., heads, rows[, width]), and the traffic made.
 
-    `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none.
+    `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none. `kept` holds
+    the other tensors that are left in slow memory (P, or l and m), in the same form: what a backward
+    pass may read beside the outputs.
     """
 
     outputs: dict[str, Array]
     traffic: Traffic
+    kept: dict[str, Array]
 
     @property
     def O(self) -> Array:
@@ -56,15 +59,19 @@ def execute(
     capacity: int | None = None,
     scale: float | None = None,
     random: RandomState | None = None,
+    **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
 
-    Leading axes of size 1 may be left out, and the outputs leave them out too. The arrays are
+    A backward schedule takes its `others` inputs by the names of their tensors: dO (batch, heads,
+    n_q, d_v) and what the forward pass left of O, LSE, m, l and P (see `iosim.training`). Leading
+    axes of size 1 may be left out, and the outputs leave them out too. The arrays are
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
     is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default; `random` (seed 0, offset
-    0 by default) is what dropout draws its bits from. Raises IosimError for arrays that do not have the shape, ScheduleError or CapacityError as `check` does, and
-    ScheduleError for a read of words that nothing has written.
+    0 by default) is what dropout draws its bits from. Raises IosimError for arrays that do not
+    have the shape and inputs that are missing or not asked for, ScheduleError or CapacityError as
+    `check` does, and ScheduleError for a read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -78,6 +85,7 @@ def execute(
     arrays = {"Q": np.asarray(q), "K": np.asarray(k), "V": np.asarray(v)}
     leading = _leading_axes(arrays, shape)
     arrays |= _mask_bytes(schedule)
+    arrays |= _other_inputs(schedule, others, leading)
     slow = _SlowMemory(schedule, arrays, form)
     fast = FastMemory(capacity)
     tally = Tally()
@@ -108,6 +116,7 @@ def execute(
     fast.finish(schedule, slow.outputs)
     return Execution(
         outputs={name: slow.output(name, leading) for name in sorted(slow.outputs)},
+        kept={name: slow.array(name, leading) for name in slow.kept},
         traffic=Traffic(
             tensors=tally.tensors,
             lines=tally.lines,
@@ -135,15 +144,65 @@ def _leading_axes(arrays: Mapping[str, Array], shape: AttentionShape) -> int:
 
 def _mask_bytes(schedule: Schedule) -> dict[str, Array]:
     """Return the input "mask" where a schedule reads one: 1 where a query sees a key, else 0."""
-    for node, _ in nodes(schedule.body):
-        if isinstance(node, Move) and node.tensor.name == "mask":
-            bytes_ = np.ones([dim.n for dim in node.tensor.axes], np.uint8)
-            mask, shape = schedule.mask, schedule.shape
-            if mask is not None:
-                visible = mask.visible(slice(0, shape.n_q), slice(0, shape.n_k))
-                bytes_[...] = 1 if visible is None else visible
-            return {"mask": bytes_}
-    return {}
+    tensor = inputs_of(schedule).get("mask")
+    if tensor is None:
+        return {}
+    found = np.ones([dim.n for dim in tensor.axes], np.uint8)
+    if schedule.mask is not None:
+        shape = schedule.shape
+        visible = schedule.mask.visible(slice(0, shape.n_q), slice(0, shape.n_k))
+        found[...] = 1 if visible is None else visible
+    return {"mask": found}
+
+
+def inputs_of(schedule: Schedule) -> dict[str, Tensor]:
+    """Return the tensors that start in slow memory, by name.
+
+    >>> from iosim.schedule import family
+    >>> backward = family("flash2_backward").build(AttentionShape(5, 7, 2), br=2, bc=3)
+    >>> sorted(inputs_of(backward))
+    ['K', 'LSE', 'O', 'Q', 'V', 'dO']
+    """
+    moves = (node for node, _ in nodes(schedule.body) if isinstance(node, Move))
+    return {move.tensor.name: move.tensor for move in moves if move.tensor.place == "input"}
+
+
+def _other_inputs(
+    schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
+) -> dict[str, Array]:
+    """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
+    own = ("Q", "K", "V", "mask")  # the mask is the schedule's
+    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in own}
+    for name in given:
+        if name not in wanted:
+            asked = f"; it reads {', '.join(wanted)}" if wanted else " beside Q, K and V"
+            raise IosimError(f"{schedule.name} reads no input {name!r}{asked}")
+    arrays = {}
+    for name, tensor in wanted.items():
+        if name not in given:
+            what = "the gradient of O" if name == "dO" else "which the forward pass leaves"
+            raise IosimError(
+                f"input {name!r} of {schedule.name} is missing; give {name}=..., {what}"
+            )
+        arrays[name] = np.asarray(given[name])
+        full = _shape(tensor)
+        if arrays[name].shape != _shape(tensor, leading):
+            raise IosimError(
+                f"{name} has shape {arrays[name].shape}, but the schedule is for {full}"
+            )
+    return arrays
+
+
+def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
+    """Return the shape (batch, heads, rows[, width]) of a tensor: its heads are one axis.
+
+    The last `leading` of (batch, heads) stay; a tensor without these axes has its own shape.
+    """
+    sizes = [dim.n for dim in tensor.axes]
+    indexed = sum(dim.indexed for dim in tensor.axes)
+    if not indexed:
+        return tuple(sizes)
+    return (sizes[0], math.prod(sizes[1:indexed]))[2 - leading :] + tuple(sizes[indexed:])
 
 
 class _Context:
@@ -178,7 +237,7 @@ class _Context:
     def kept(self, random: RandomState) -> NDArray[np.bool_]:
         shape = self._shape
         batch, kv_head, group = (
-            np.arange(rows.start, rows.stop) for rows in map(self._rows, ("batch", "kv_head", "group"))
+            np.arange(at.start, at.stop) for at in map(self._rows, ("batch", "kv_head", "group"))
         )
         head = kv_head[:, None] * shape.group + group
         heads = (batch[:, None] * shape.heads + head.ravel()).ravel()
@@ -226,17 +285,18 @@ class _SlowMemory:
     def __init__(self, schedule: Schedule, inputs: Mapping[str, Array], form: Precision) -> None:
         self.moved = 0
         self.outputs: set[str] = set()
+        self.kept: list[str] = []
+        self._tensors: dict[str, Tensor] = {}
         self._arrays: dict[str, Array] = {}
         self._written: dict[str, NDArray[np.bool_]] = {}
         for node, _ in nodes(schedule.body):
             if not isinstance(node, Move) or node.tensor.name in self._arrays:
                 continue
             tensor = node.tensor
+            self._tensors[tensor.name] = tensor
             full = tuple(dim.n for dim in tensor.axes)
             storage = stored_in(tensor.dtype)
             if tensor.place == "input":
-                if tensor.name not in inputs:
-                    raise ScheduleError(f"input {tensor.name!r} is not one of Q, K and V")
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
                 self._arrays[tensor.name] = array.reshape(full)
@@ -247,6 +307,8 @@ class _SlowMemory:
                 self._written[tensor.name] = np.zeros(full, np.bool_)
                 if tensor.place == "output":
                     self.outputs.add(tensor.name)
+                else:
+                    self.kept.append(tensor.name)
 
     def load(self, move: Move, ranges: Ranges) -> Array:
         """Return a copy of a tile in the dtype it is held in."""
@@ -262,7 +324,7 @@ class _SlowMemory:
         return tile.astype(held_in(move.tensor.held))
 
     def room(self, tensor: Tensor, ranges: Ranges) -> Array:
-        """Return a tile of NaN (or the largest integer): who reads it before writing it will see."""
+        """Return a tile of NaN or, of integers, the largest: an early reader will see it."""
         shape = [
             stop - first
             for (first, stop), dim in zip(ranges, tensor.axes, strict=True)
@@ -293,12 +355,11 @@ class _SlowMemory:
         """Return an output with the leading axes (batch, heads) that the inputs had."""
         if not self._written[name].all():
             raise ScheduleError(f"output {name!r} has words that nothing has written")
-        array = self._arrays[name]
-        if array.ndim < 3:  # the random state: one for all heads
-            return array
-        batch, kv_heads, group, *rest = array.shape
-        full = (batch, kv_heads * group, *rest)
-        return array.reshape(full[2 - leading :])
+        return self.array(name, leading)
+
+    def array(self, name: str, leading: int) -> Array:
+        """Return a tensor with the leading axes (batch, heads) that the inputs had."""
+        return self._arrays[name].reshape(_shape(self._tensors[name], leading))
 
 
 def _index(axes: tuple[Dim, ...], ranges: Ranges) -> tuple[int | slice, ...]:

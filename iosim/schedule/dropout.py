@@ -8,7 +8,19 @@ from collections.abc import Sequence
 
 from iosim.errors import UnsupportedError
 from iosim.schedule.attention import Problem
-from iosim.schedule.tree import Compute, Dim, For, Node, Place, Tensor, free, load, new, nodes, store
+from iosim.schedule.tree import (
+    Compute,
+    Dim,
+    For,
+    Node,
+    Place,
+    Tensor,
+    free,
+    load,
+    new,
+    nodes,
+    store,
+)
 from iosim.shape import AttentionShape
 
 SAVE_LINE = "save the random state (seed, offset)"
@@ -36,7 +48,7 @@ def drop_tile(p: Problem, tile: Tensor, line: str = TILE_LINE) -> tuple[Node, ..
     return (Compute("drop", (tile,), (tile, *random_state()), line),) if p.shape.dropout else ()
 
 
-def with_random_state(p: Problem, body: Sequence[Node]) -> tuple[Node, ...]:
+def save_random_state(p: Problem, body: Sequence[Node]) -> tuple[Node, ...]:
     """Return the body with the random state held around it and saved first, for the backward pass.
 
     Saving it costs two words in all; no mask is stored.
@@ -81,14 +93,10 @@ def dropout_pass(p: Problem, rows: Dim, pieces: Dim | None = None) -> tuple[Node
 
 def check_dropout(name: str, shape: AttentionShape, body: tuple[Node, ...]) -> None:
     """Raise UnsupportedError for a tree that drops nothing although its shape has dropout."""
-    from iosim.schedule.operations import OPERATIONS
+    from iosim.schedule.operations import operations
 
-    drops = any(
-        isinstance(node, Compute)
-        and node.operation in OPERATIONS
-        and OPERATIONS[node.operation].role == "dropout"
-        for node, _ in nodes(body)
-    )
+    dropping = [name for name, known in operations().items() if known.role == "dropout"]
+    drops = any(isinstance(node, Compute) and node.operation in dropping for node, _ in nodes(body))
     if shape.dropout and not drops:
         raise UnsupportedError(
             f"schedule {name!r} drops nothing, but the shape has dropout {shape.dropout:g}; "

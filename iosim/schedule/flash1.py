@@ -1,7 +1,7 @@
 """FlashAttention (FA1, Algorithm 1): keys outside, queries inside, O and statistics in HBM."""
 
 from iosim.schedule.attention import problem
-from iosim.schedule.dropout import drop_tile, with_random_state
+from iosim.schedule.dropout import drop_tile, save_random_state
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Remark, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
@@ -60,4 +60,6 @@ def flash1(shape: AttentionShape, br: int, bc: int) -> Schedule:
         Remark("end for j"),
         Remark("return O"),
     )  # fmt: skip
-    return Schedule("flash1", shape, with_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash1", shape, save_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc}
+    )

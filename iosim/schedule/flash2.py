@@ -1,7 +1,7 @@
 """FlashAttention-2 (FA2, Algorithm 1): queries outside, keys inside, O and statistics on chip."""
 
 from iosim.schedule.attention import problem
-from iosim.schedule.dropout import drop_tile, with_random_state
+from iosim.schedule.dropout import drop_tile, save_random_state
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Remark, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
@@ -56,4 +56,6 @@ def flash2(shape: AttentionShape, br: int, bc: int) -> Schedule:
         Remark("end for i"),
         Remark("return O and LSE"),
     )  # fmt: skip
-    return Schedule("flash2", shape, with_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash2", shape, save_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc}
+    )

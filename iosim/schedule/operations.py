@@ -5,9 +5,10 @@ axes, and writes its outputs in place. FLOPs count a multiply and an add as two,
 elementwise step (an exponential too) as one per word.
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +45,9 @@ class Operation:
 
     `takes` names its operands, outputs first, as in "O <- P V O"; what it updates in place stands
     on both sides. `flops` is a list of (coefficient, operands): so many FLOPs for each combination
-    of indices of the operands of these numbers, outputs first. `role` marks the two products of
-    attention: "scores" takes Q and K, "accumulate" takes P and V; and what applies "dropout".
+    of indices of the operands of these numbers, outputs first. `role` marks the products of
+    attention: "scores" takes Q and K, "accumulate" takes P and V; of the backward pass "dP" takes
+    dO and V, and "dV", "dQ" and "dK" add to the gradients of their names; "dropout" drops.
     """
 
     name: str
@@ -57,6 +59,16 @@ class Operation:
 
 ANY = "any outputs"
 OPERATIONS: dict[str, Operation] = {}
+
+# Each module registers its operations when it is imported.
+MODULES = ("operations", "operations_backward", "operations_dropout")
+
+
+def operations() -> dict[str, Operation]:
+    """Return the operations by name."""
+    for module in MODULES:
+        importlib.import_module(f"iosim.schedule.{module}")
+    return OPERATIONS
 
 
 def operation(
@@ -76,9 +88,10 @@ def find_operation(node: Compute) -> Operation:
 
     Raises ScheduleError for an unknown one (with the closest) or for operands it cannot work on.
     """
-    if node.operation not in OPERATIONS:
-        raise ScheduleError(unknown("operation", node.operation, OPERATIONS))
-    found = OPERATIONS[node.operation]
+    known = operations()
+    if node.operation not in known:
+        raise ScheduleError(unknown("operation", node.operation, known))
+    found = known[node.operation]
     if found.takes != ANY:
         outputs, inputs = (side.split() for side in found.takes.split("<-"))
         letters, tensors = (*outputs, *inputs), (*node.outputs, *node.inputs)
@@ -246,40 +259,3 @@ def tile_softmax(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     (p,), (s, m, l) = outputs, inputs
     softmax.stable_exp(s, m, out=p)
     p[...] = softmax.normalise(p, l)
-
-
-@operation("seed offset <-")
-def start_random(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
-    """Set the random state, the seed and offset that the caller states."""
-    seed, offset = outputs
-    seed[...], offset[...] = tile.random.seed, tile.random.offset
-
-
-@operation("Z <- seed offset")
-def draw_kept(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
-    """Z = 1 where dropout keeps an element and 0 where it drops it, from the random state."""
-    outputs[0][...] = _kept(tile, inputs)
-
-
-@operation("Y <- X Z", (1, (0,)), role="dropout")
-def drop_by(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
-    """Y = X Z / (1 - p), where p is the probability to drop; Y may be X."""
-    (y,), (x, z) = outputs, inputs
-    np.multiply(x, _factors(tile, z, x), out=y)
-
-
-@operation("Y <- X seed offset", (1, (0,)), role="dropout")
-def drop(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
-    """Y = X Z / (1 - p) with Z drawn on the spot; Y may be X."""
-    (y,), (x, *state) = outputs, inputs
-    np.multiply(x, _factors(tile, _kept(tile, state), x), out=y)
-
-
-def _kept(tile: Tile, state: list[Array]) -> NDArray[np.bool_]:
-    seed, offset = state
-    return tile.kept(RandomState(int(seed), int(offset)))
-
-
-def _factors(tile: Tile, z: NDArray[Any], x: Array) -> Array:
-    """Return 1 / (1 - p) where z is set and 0 elsewhere, in the dtype of x."""
-    return np.asarray(z.astype(x.dtype) * x.dtype.type(1 / (1 - tile.dropout)))

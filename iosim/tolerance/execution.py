@@ -29,8 +29,8 @@ class Execution:
     except ``n_keys``. ``stored_scores``: S and P are stored in the dtype, as standard attention
     does; with ``tiles`` > 1, m and l were found in so many pieces of a row and P comes from them in
     a later pass. ``stored_output_per_tile``: O is normalised and stored in the dtype after every
-    tile, as in FlashAttention-1. ``dropout``: P is multiplied with 0 or 1 / (1 - dropout) before P V,
-    and stored once more where it is stored at all.
+    tile, as in FlashAttention-1. ``dropout``: P is multiplied with 0 or 1 / (1 - dropout) before
+    P V, and stored once more where it is stored at all.
 
     float16 and bfloat16 mean operands given in that dtype, float32 accumulation, l summed from P
     before P is rounded for P V, and O rounded at the end. Raises `IosimError` for an unknown dtype
@@ -125,9 +125,7 @@ class Rows:
 
 def of_reference(execution: Execution) -> Execution:
     """What `reference.attention` does: float64, all keys in one tile."""
-    return Execution(
-        "float64", execution.head_dim, execution.n_keys, dropout=execution.dropout
-    )
+    return Execution("float64", execution.head_dim, execution.n_keys, dropout=execution.dropout)
 
 
 def gamma(n: int, u: float) -> float:
