@@ -203,6 +203,7 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
     rows = {"whole_rows", "whole_rows_large_memory"}
     assert held == {
         "standard": both | rows | {"two_matmuls"},
+        "standard_passes": both | rows | {"two_matmuls"},
         "standard_tiled": both | {"two_matmuls"},
         "flash1": both | rows | {"fused"},
         "flash2": both | rows | {"fused"},

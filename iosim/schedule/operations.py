@@ -56,6 +56,11 @@ class Operation:
     flops: tuple[tuple[int, tuple[int, ...]], ...]
     role: str = ""
 
+    @property
+    def matmul(self) -> bool:
+        """Whether it is one of the products of attention; the first of its FLOPs are those."""
+        return self.role not in ("", "dropout")
+
 
 ANY = "any outputs"
 OPERATIONS: dict[str, Operation] = {}
