@@ -31,8 +31,8 @@ class Execution:
     """The outputs by tensor name, in the shape (..., heads, rows[, width]), and the traffic made.
 
     `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none. `kept` holds
-    the other tensors that are left in slow memory (P, or l and m), in the same form: what a backward
-    pass may read beside the outputs.
+    the other tensors that are left in slow memory (P, or l and m), in the same form: what a
+    backward pass may read beside the outputs.
     """
 
     outputs: dict[str, Array]

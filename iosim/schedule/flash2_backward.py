@@ -42,10 +42,10 @@ def flash2_backward(shape: AttentionShape, br: int, bc: int) -> Schedule:
             p.per_query_head(For(p.query, (
                 *load("load Q_i, dO_i, LSE_i, D_i", Q, dO, LSE, D),
                 *new(dQ, S, dP),
+                Compute("clear", (dQ,), ()),
                 *probabilities(p),
                 *value_gradient(p, "on chip, dV_j = dV_j + P_ij^T dO_i"),
                 *score_gradients(p),
-                Compute("clear", (dQ,), ()),
                 Compute("query_gradient", (dQ,), (dP, K, dQ)),
                 *add("add dS_ij K_j, scaled, to dQ_i in HBM", dQ),
                 Compute("key_gradient", (dK,), (dP, Q, dK),

@@ -23,8 +23,8 @@ PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
-    `paper` is the tile rule of its source, from a shape and M in words, where it has one. A backward
-    schedule names in `forward` the schedule of the forward pass that leaves what it needs.
+    `paper` is the tile rule of its source, from a shape and M in words, where it has one. A
+    backward schedule names in `forward` that of the forward pass which leaves what it reads.
     """
 
     name: str
@@ -65,7 +65,8 @@ def schedule(
     """Register a function `build(shape, tile sizes ...)` as the schedule of that name.
 
     The names of its parameters after the shape are the names of its tile sizes; the first line of
-    its docstring is the summary. A backward schedule names its `forward` one. Raises IosimError for the name of a built-in schedule.
+    its docstring is the summary. A backward schedule names its `forward` one. Raises IosimError for
+    the name of a built-in schedule.
     """
 
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
