@@ -11,8 +11,9 @@ import strategies
 import trees
 from hypothesis import given
 from hypothesis import strategies as st
+from inputs import operands, run
 from test_count import assert_same
-from test_execute import operands, visible
+from test_execute import visible
 
 from iosim import reference, tolerance
 from iosim.errors import IosimError, UnsupportedError
@@ -29,6 +30,7 @@ from iosim.verify.exactness import rounding_of
 
 RATES = (0.1, 0.5, 0.9)
 FLASH = ("flash1", "flash2")
+FORWARD = strategies.FORWARD
 
 states = st.builds(RandomState, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
 
@@ -42,7 +44,7 @@ def factors(shape: AttentionShape, state: RandomState) -> np.ndarray:
 def test_every_reading_says_the_same(case: strategies.Case) -> None:
     """Count, formula, execution and a whole run block by block."""
     schedule = case.schedule
-    done = execute(schedule, *operands(case.shape, 0)).traffic
+    done = run(schedule, *operands(case.shape, 0)).traffic
     assert differences(schedule, done) == []
     assert done == count(schedule)
     assert_same(count(schedule), naive.Run(schedule))
@@ -53,7 +55,7 @@ def test_count_is_a_whole_run_of_more_blocks(case: strategies.Case) -> None:
     assert_same(count(case.schedule), naive.Run(case.schedule))
 
 
-@given(strategies.cases(dropout=RATES, dtypes=("float64",), rows=7), states)
+@given(strategies.cases(FORWARD, dropout=RATES, dtypes=("float64",), rows=7), states)
 def test_each_schedule_drops_the_elements_that_the_twin_drops(
     case: strategies.Case, state: RandomState
 ) -> None:
@@ -70,7 +72,7 @@ def test_each_schedule_drops_the_elements_that_the_twin_drops(
         assert (done.O[at] != 0) == (word >= threshold and seen[row, column])
 
 
-@given(strategies.cases(dropout=RATES, rows=12), states, st.sampled_from([0.01, 1.0, 5.0]))
+@given(strategies.cases(FORWARD, dropout=RATES, rows=12), states, st.sampled_from([0.01, 1.0, 5.0]))
 def test_what_executes_is_attention_with_those_elements_dropped(
     case: strategies.Case, state: RandomState, spread: float
 ) -> None:
@@ -121,7 +123,7 @@ def test_in_exact_numbers_the_two_orders_are_one(dtype: str) -> None:
         name: execute(
             each.build(shape, **dict.fromkeys(each.tiles, 32)), q, k, v, random=RandomState(4)
         ).O.astype(np.float64)
-        for name, each in families().items()
+        for name, each in families("forward").items()
     }
     expected, _ = reference.attention(q, k, v, factors=factors(shape, RandomState(4))[0])
     # Sums over 32 or 64 keys, which divide without rounding; at most 8 bits, which bfloat16 has.
@@ -181,7 +183,7 @@ def test_rates_that_leave_hardly_anything(dtype: str) -> None:
     """All but a ten-thousandth dropped: most rows are zero, the others within the tolerance."""
     shape = AttentionShape(40, 60, 8, dtype=dtype, dropout=0.9999)
     inputs = operands(shape, 2)
-    for name, each in families().items():
+    for name, each in families("forward").items():
         schedule = each.build(shape, **dict.fromkeys(each.tiles, 16))
         z = factors(shape, RandomState())
         done = execute(schedule, *inputs)
@@ -257,7 +259,7 @@ def test_properties_stay_what_they_were() -> None:
         sizes = dict.fromkeys(each.tiles, 16)
         plain = check(each.build(shape, **sizes))
         drops = check(each.build(replace(shape, dropout=0.1), **sizes))
-        for name in ("fused", "whole_rows", "materialises", "rematerialises"):
+        for name in ("fused", "whole_rows", "materialises", "rematerialises", "once"):
             assert getattr(drops, name) == getattr(plain, name)
 
 
