@@ -10,7 +10,7 @@ from iosim.cli import options
 from iosim.cli.cases import simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import PAIR_LEGEND
-from iosim.reading.formula import Formula, formula
+from iosim.reading.formula import Formula, Polynomial, formula
 from iosim.report import Simulation
 from iosim.schedule.listing import Line, line_numbers, listing
 from iosim.units import format_bytes, format_count
@@ -104,18 +104,21 @@ def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
     indent = _indent(line)
     for entry in entries:
         words = entry.words.value(found.values)
-        yield (
-            f"{indent}{_VERBS[entry.direction]} {entry.tensor}: "
-            f"{entry.words} = {format_count(words)} words"
-        )
+        yield f"{indent}{_VERBS[entry.direction]} {entry.tensor}: {_equation(entry.words, words)}"
     if entries:
         together = found.words(line=line.text)
         words = together.value(found.values)
         share = f"{100 * words / run.traffic.total_words:.1f} % of all words"
         if len(entries) > 1:
-            yield f"{indent}together {together} = {format_count(words)} words, {share}"
+            yield f"{indent}together {_equation(together, words)}, {share}"
         else:
             yield f"{indent}{share}"
+
+
+def _equation(formula: Polynomial, words: int) -> str:
+    """Return a formula with its value; a number is its own formula."""
+    value = f"{format_count(words)} {'word' if words == 1 else 'words'}"
+    return value if str(formula) == str(words) else f"{formula} = {value}"
 
 
 def _totals(run: Simulation, found: Formula) -> Iterator[str]:
