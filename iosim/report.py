@@ -58,6 +58,7 @@ class Simulation:
             "kv_heads": shape.kv_heads,
             "causal": shape.causal,
             "align": shape.align,
+            "mask": None if shape.mask is None else str(shape.mask),
             "dropout": shape.dropout,
             "dtype": shape.dtype,
             "sram_words": self.sram_words,

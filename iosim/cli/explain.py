@@ -81,6 +81,8 @@ def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
     sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
     mask = f", causal ({shape.align})" if shape.causal else ""
+    if shape.mask is not None:
+        mask += f", mask {shape.mask}"
     if shape.dropout:
         mask += f", dropout {shape.dropout:g}"
     return (

@@ -23,6 +23,7 @@ from iosim.errors import IosimError
 from iosim.machine import Machine, machine
 from iosim.model_config import ModelHeads, read_model_heads
 from iosim.output import check_writable
+from iosim.shape import Mask
 
 T = TypeVar("T")
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
@@ -63,6 +64,12 @@ def _dtype(text: str) -> str:
     return text
 
 
+def _mask(text: str) -> Mask:
+    from iosim.schedule.masks import parse_mask  # NumPy is not for a help text
+
+    return parse_mask(text)
+
+
 def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Path | None:
     return None if text in (None, "-") else check_writable(text)
 
@@ -73,6 +80,7 @@ NAMES = Parsed("names", _names)
 MEMORY_SIZES = Parsed("sizes", _memory_sizes)
 DTYPE = Parsed("dtype", _dtype)
 PROBABILITY = Parsed("probability", units.parse_probability)
+MASK = Parsed("mask", _mask)
 DEVICE = Parsed("device", machine)
 MODEL = Parsed("file", read_model_heads)
 
@@ -125,7 +133,15 @@ align = click.option(
     type=click.Choice(["bottom-right", "top-left"]),
     default="bottom-right",
     show_default=True,
-    help="The corner in which a causal mask starts, when there are more keys than queries.",
+    help="The corner in which a causal mask or a window starts, when there are more keys than "
+    "queries.",
+)
+mask = click.option(
+    "--mask",
+    type=MASK,
+    help="What a query may see: window:256 or window:256,0 (keys before, after), "
+    "local+global:256,global=4, documents:100,300,50 (lengths), butterfly:128 (rows of a block), "
+    "random:0.25,block=128,seed=0 (density), or a block mask mask.npy,block=128.",
 )
 dropout = click.option(
     "--dropout",
@@ -164,18 +180,8 @@ output = click.option(
 )
 
 shape = _family(
-    seq_len,
-    kv_len,
-    head_dim,
-    value_dim,
-    batch,
-    heads,
-    kv_heads,
-    model,
-    dtype,
-    causal,
-    align,
-    dropout,
+    *(seq_len, kv_len, head_dim, value_dim, batch, heads, kv_heads, model, dtype),
+    *(causal, align, mask, dropout),
 )
 memory = _family(sram, device)
 tile_sizes = _family(br, bc, tiles)

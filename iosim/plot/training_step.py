@@ -1,4 +1,4 @@
-"""Where the bytes of a training step go: one bar for each line of a schedule that moves anything."""
+"""Where the bytes of a training step go: a bar for each line of a schedule that moves anything."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

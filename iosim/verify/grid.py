@@ -13,7 +13,7 @@ from iosim.errors import UnsupportedError
 from iosim.precision import Array
 from iosim.random_bits import RandomState, dropout_factors
 from iosim.schedule.registry import Family
-from iosim.schedule.relation import Causal
+from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 
@@ -57,10 +57,10 @@ class Case:
 
     def visible(self) -> Array | None:
         """Return which queries see which keys; None when all see all."""
-        shape = self.shape
-        if not shape.causal:
+        mask = relation_of(self.shape)
+        if mask is None:
             return None
-        return Causal(shape.causal_offset).visible(slice(0, shape.n_q), slice(0, shape.n_k))
+        return mask.visible(slice(0, self.shape.n_q), slice(0, self.shape.n_k))
 
     def factors(self) -> Array | None:
         """Return what dropout multiplies each probability with; None without dropout."""
@@ -79,6 +79,8 @@ class Case:
             words.append(f"{s.batch * s.heads} heads" + f"/{s.batch * s.kv_heads} kv")
         if s.causal:
             words.append("causal" if s.align == "bottom-right" else "causal top-left")
+        if s.mask is not None:
+            words.append(str(s.mask))
         words.append(f"tiles {self.br} x {self.bc}")
         if s.dropout:
             words.insert(-1, f"dropout {s.dropout:g}")
