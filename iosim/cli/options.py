@@ -99,8 +99,16 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_passes, standard_tiled, flash1, flash2, or "
+    help="Schedules: standard, standard_passes, standard_tiled, flash1, flash2, their "
+    "backward passes standard_backward, flash1_backward, flash2_backward, flash2_backward_q, or "
     "path/to/file.py:name for one of your own; several with commas.",
+)
+direction = click.option(
+    "--pass",
+    "direction",
+    type=click.Choice(["forward", "backward"]),
+    help="The pass of each schedule named: its forward or its backward one.  [default: that of "
+    "the schedule]",
 )
 seq_len = click.option(
     "--seq-len", type=SWEEP, help="Queries: 8k, a list 1k,2k,4k or a range 1k..64k:x2."

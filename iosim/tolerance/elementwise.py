@@ -58,7 +58,7 @@ def elementwise_error(
     if form == "probable" and execution.dropout:
         raise IosimError("form 'probable' is not derived for dropout; take 'worst'")
     with np.errstate(all="ignore"):
-        rows = _rows(execution, q, k, v, visible, scale, factors)
+        rows = reference_rows(execution, q, k, v, visible, scale, factors)
         exact = of_reference(execution)
         worst = [worst_error(one, rows) for one in (execution, exact)]
         O_error, lse = (a + b for a, b in zip(*worst, strict=True))
@@ -70,7 +70,7 @@ def elementwise_error(
     return O_error, lse
 
 
-def _rows(
+def reference_rows(
     execution: Execution,
     q: Array,
     k: Array,
@@ -79,6 +79,7 @@ def _rows(
     scale: float | None,
     factors: Array | None,
 ) -> Rows:
+    """Return the rows of attention as the float64 reference has them; arguments as above."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     output, lse = reference.attention(q, k, v, visible, scale, factors)

@@ -12,7 +12,7 @@ import numpy as np
 from iosim.errors import UnsupportedError
 from iosim.precision import Array
 from iosim.random_bits import RandomState, dropout_factors
-from iosim.schedule.registry import Family
+from iosim.schedule.registry import Family, forward_of
 from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
@@ -46,7 +46,8 @@ class Case:
         if not self.shape.dropout:
             return True
         try:
-            self.build(family, self.shape.dtype)
+            for each in (family, forward_of(family)):
+                self.build(each, self.shape.dtype)
         except UnsupportedError:
             return False
         return True
@@ -54,6 +55,12 @@ class Case:
     def inputs(self) -> Inputs:
         """Return q, k and v in float64, the same every time."""
         return INPUTS[self.data](self.shape, np.random.default_rng(1))
+
+    def output_gradient(self) -> Array:
+        """Return dO in float64, the same every time."""
+        shape = self.shape
+        size = (shape.batch, shape.heads, shape.n_q, shape.value_dim)
+        return np.random.default_rng(3).standard_normal(size)
 
     def visible(self) -> Array | None:
         """Return which queries see which keys; None when all see all."""
