@@ -1,17 +1,12 @@
-"""Standard attention, which materialises S and P in slow memory (FA1, Algorithm 0).
-
-`standard` is the listing, `standard_passes` what a training framework runs for it: one kernel for
-each step, the mask among them.
-"""
+"""Standard attention, which materialises S and P in slow memory (FA1, Algorithm 0)."""
 
 from iosim.schedule.attention import Problem, problem
 from iosim.schedule.dropout import dropout_pass, dropped
 from iosim.schedule.registry import schedule
-from iosim.schedule.tree import Compute, For, Node, Schedule, Tensor, free, load, new, store
+from iosim.schedule.tree import Compute, For, Node, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
 
 SCORES_LINE = "load Q, K; compute S = Q K^T; write S"
-MASK_LINE = "read S and the mask; set hidden scores to -inf; write S"
 SOFTMAX_LINE = "read S; compute P = softmax(S); write P"
 
 
@@ -24,30 +19,12 @@ def standard(shape: AttentionShape) -> Schedule:
     head. Dropout is one pass more: 2 n_q n_k words and n_q n_k mask bytes.
     """
     p = problem(shape, br=1)
-    body = (*_scores(p, "scores"), *_softmax(p), *dropout_pass(p, p.query), *_output(p))
+    body = (*scores_pass(p, "scores"), *softmax_pass(p), *dropout_pass(p, p.query), *output_pass(p))
     return Schedule("standard", shape, p.per_head(body), p.mask)
 
 
-@schedule("standard_passes", source="one kernel a step, as frameworks run attention in training")
-def standard_passes(shape: AttentionShape) -> Schedule:
-    """Standard attention with the mask as a pass of its own over S, after the product Q K^T.
-
-    The mask has one byte a query and key, the same for all heads, or, where the shape has no mask,
-    one byte a key, which says whether the key is padding (none is). The pass reads S and the mask
-    and writes S: 2 n_q n_k words a head more than `standard`, and the bytes.
-    """
-    p = problem(shape, br=1)
-    body = (
-        *_scores(p, "unmasked_scores"),
-        *_mask(p),
-        *_softmax(p),
-        *dropout_pass(p, p.query),
-        *_output(p),
-    )
-    return Schedule("standard_passes", shape, p.per_head(body), p.mask)
-
-
-def _scores(p: Problem, operation: str) -> tuple[Node, ...]:
+def scores_pass(p: Problem, operation: str) -> tuple[Node, ...]:
+    """Return the pass that writes S = scale Q K^T, masked or not as the operation says."""
     rows = For(
         p.query,
         (
@@ -63,26 +40,8 @@ def _scores(p: Problem, operation: str) -> tuple[Node, ...]:
     return (*load(SCORES_LINE, p.K), rows, *free(p.K))
 
 
-def _mask(p: Problem) -> tuple[Node, ...]:
-    """Return the mask pass; a mask of all queries is loaded once a head, others row by row."""
-    axes = (p.batch, p.key) if p.mask is None else (p.query, p.key)
-    mask, S = Tensor("mask", axes, "uint8", "input"), p.S
-    before, within = ((mask,), (S,)) if p.mask is None else ((), (mask, S))
-    rows = For(
-        p.query,
-        (
-            *load(MASK_LINE, *within),
-            Compute("apply_mask", (S,), (S, mask), MASK_LINE),
-            *store(MASK_LINE, S),
-            *free(*within),
-        ),
-        parallel=True,
-        line=MASK_LINE,
-    )
-    return (*load(MASK_LINE, *before), rows, *free(*before))
-
-
-def _softmax(p: Problem) -> tuple[Node, ...]:
+def softmax_pass(p: Problem) -> tuple[Node, ...]:
+    """Return the pass that reads S and writes P."""
     rows = For(
         p.query,
         (
@@ -98,7 +57,8 @@ def _softmax(p: Problem) -> tuple[Node, ...]:
     return (rows,)
 
 
-def _output(p: Problem) -> tuple[Node, ...]:
+def output_pass(p: Problem) -> tuple[Node, ...]:
+    """Return the pass that reads P (under dropout P_d) and V and writes O."""
     P, V, O = dropped(p), p.V, p.O
     line = f"read {P.name}, load V; compute O = {P.name} V; write O"
     rows = For(
