@@ -11,7 +11,7 @@ import strategies
 import trees
 from hypothesis import given
 from hypothesis import strategies as st
-from inputs import operands, run
+from inputs import operands, output_gradient, run
 from test_count import assert_same
 from test_execute import visible
 
@@ -23,15 +23,20 @@ from iosim.reading.check import check
 from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
-from iosim.schedule import families, family
+from iosim.reading.gradients import GRADIENTS
+from iosim.schedule import Schedule, families, family
+from iosim.schedule.registry import backward_of, forward_of
 from iosim.shape import AttentionShape
+from iosim.training import TrainingStep, training_step
 from iosim.verify.counting import differences
 from iosim.verify.exactness import rounding_of
+from iosim.verify.gradients import backward_rounding_of
 
 RATES = (0.1, 0.5, 0.9)
 FLASH = ("flash1", "flash2")
 FORWARD = strategies.FORWARD
 
+sizes = st.integers(1, 9)
 states = st.builds(RandomState, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
 
 
@@ -162,6 +167,103 @@ def test_the_random_state_that_is_saved_is_the_one_drawn_from(
 ) -> None:
     done = execute(case.schedule, *operands(case.shape, 0), random=state)
     assert (int(done.outputs["seed"]), int(done.outputs["offset"])) == (state.seed, state.offset)
+
+
+backward = st.sampled_from(strategies.BACKWARD)
+
+
+def step(
+    name: str, shape: AttentionShape, sizes: tuple[int, int], state: RandomState
+) -> tuple[Schedule, Schedule, TrainingStep]:
+    """A backward schedule, its forward one, and both executed one after the other."""
+    chosen = family(name)
+    schedules = [
+        each.build(shape, **dict(zip(each.tiles, sizes, strict=False)))
+        for each in (chosen, forward_of(chosen))
+    ]
+    given = (*operands(shape, 7), output_gradient(shape, 7))
+    return (*schedules, training_step(*schedules, *given, random=state))
+
+
+@given(backward, strategies.shapes(dropout=RATES, rows=8), st.tuples(sizes, sizes), states)
+def test_gradients_are_those_of_attention_with_those_elements_dropped(
+    name: str, shape: AttentionShape, tiles: tuple[int, int], state: RandomState
+) -> None:
+    """The backward pass is told no seed: it reads the bytes or the state that the forward left."""
+    *schedules, done = step(name, shape, tiles, state)
+    given = (*operands(shape, 7), output_gradient(shape, 7), visible(shape))
+    z = factors(shape, state)
+    expected = reference.attention_gradients(*given, factors=z)
+    errors = tolerance.gradient_error(backward_rounding_of(*schedules), *given, factors=z)
+    for gradient, right, error in zip(GRADIENTS, expected, errors, strict=True):
+        agreed = tolerance.agrees(done.backward.outputs[gradient], right, error)
+        assert agreed, f"{gradient}: {agreed.reason}"
+
+
+@given(strategies.shapes(dropout=RATES, rows=5, dtypes=("float64",)), states, st.integers(0, 9))
+def test_reference_gradients_are_the_slopes_of_the_output(
+    shape: AttentionShape, state: RandomState, seed: int
+) -> None:
+    """Central differences along a random direction: h^2 = 1e-8 times third derivatives."""
+    q, k, v = operands(shape, seed)
+    dO, seen, z = output_gradient(shape, seed), visible(shape), factors(shape, state)
+    rng = np.random.default_rng(seed)
+    directions = [rng.normal(size=x.shape) / np.sqrt(x.size) for x in (q, k, v)]
+
+    def loss(h: float) -> float:
+        moved = [x + h * way for x, way in zip((q, k, v), directions, strict=True)]
+        return float((dO * reference.attention(*moved, seen, factors=z)[0]).sum())
+
+    slopes = reference.attention_gradients(q, k, v, dO, seen, factors=z)
+    expected = sum(float((g * way).sum()) for g, way in zip(slopes, directions, strict=True))
+    size = sum(float(abs(g * way).sum()) for g, way in zip(slopes, directions, strict=True))
+    # Values of a few units, ten times as large under dropout, have third derivatives below 1e4.
+    assert (loss(1e-4) - loss(-1e-4)) / 2e-4 == pytest.approx(
+        expected, rel=0, abs=1e-4 + size / 1e6
+    )
+
+
+@given(backward, strategies.shapes(dropout=(0.5,), rows=8, dtypes=("float64",)), states)
+def test_a_backward_pass_that_drops_other_elements_is_seen(
+    name: str, shape: AttentionShape, state: RandomState
+) -> None:
+    *_, done = step(name, shape, (3, 3), state)
+    z, other = (factors(shape, each) for each in (state, RandomState(state.seed ^ 1)))
+    given = (*operands(shape, 7), output_gradient(shape, 7), visible(shape))
+    right, wrong = (reference.attention_gradients(*given, factors=each)[2] for each in (z, other))
+    distances = [abs(done.backward.outputs["dV"] - each).max() for each in (right, wrong)]
+    assert distances[0] < 1e-12
+    assert distances[1] > 1e-12 or (right == wrong).all()
+
+
+def test_the_standard_backward_pass_reads_the_bytes_and_flash_ones_the_state() -> None:
+    shape = AttentionShape(64, 48, 8, batch=2, heads=4, kv_heads=2, dropout=0.1)
+    pairs = 2 * 4 * 64 * 48
+    standard = count(family("standard_backward").build(shape))
+    plain = count(family("standard_backward").build(replace(shape, dropout=0.0)))
+    assert standard.tensors["Z"].read == standard.tensors["P_d"].read == pairs
+    # dP is read and written once more, Z is read; P_d takes the place of P for dV.
+    assert standard.total_bytes - plain.total_bytes == pairs * (2 * shape.item_bytes + 1)
+    for name in strategies.BACKWARD:
+        if name != "standard_backward":
+            sizes = {"br": 16, "bc": 16}
+            drops = count(family(name).build(shape, **sizes))
+            plain = count(family(name).build(replace(shape, dropout=0.0), **sizes))
+            assert drops.total_words - plain.total_words == drops.tensors["seed"].read * 2 == 2
+            # The state, and P_d beside P (and dP, unless room for it is made later).
+            later = name == "flash1_backward"
+            assert drops.peak_words == plain.peak_words + 2 + (0 if later else 16 * 16)
+
+
+def test_a_pass_of_masks_leaves_what_standard_attention_leaves() -> None:
+    assert backward_of(family("standard_passes")).name == "standard_backward"
+    shape = AttentionShape(9, 7, 4, dtype="float64", causal=True, dropout=0.3)
+    built = [family(name).build(shape) for name in ("standard_backward", "standard_passes")]
+    given = (*operands(shape, 1), output_gradient(shape, 1))
+    passes = training_step(*built, *given)
+    plain = training_step(built[0], family("standard").build(shape), *given)
+    for name in GRADIENTS:
+        assert (passes.backward.outputs[name] == plain.backward.outputs[name]).all()
 
 
 @given(strategies.shapes(rows=30))
