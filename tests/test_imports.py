@@ -21,9 +21,12 @@ LAYERS = [
     {"units", "precision", "random_bits"},
     {"machine", "model_config", "output", "data"},
     {"schedule", "shape", "softmax", "softmax_exact", "reference"},
-    {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases", "measured"},
+    {
+        *("reading", "bounds", "bounds_backward", "interconnect", "cache", "tiles", "tolerance"),
+        *("laws", "law_cases", "measured", "device", "crossover", "longest"),
+    },
     {"training"},
-    {"verify", "report", "plot"},
+    {"verify", "report", "report_step", "best", "plot", "audit"},
     {"cli"},
     {"__main__"},
 ]
