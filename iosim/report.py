@@ -95,6 +95,7 @@ def shape_record(shape: AttentionShape) -> dict[str, Any]:
         "causal": shape.causal,
         "align": shape.align,
         "mask": None if shape.mask is None else str(shape.mask),
+        "dropout": shape.dropout,
         "dtype": shape.dtype,
     }
 

@@ -13,7 +13,7 @@ from iosim.schedule import Compute, For, Move, Schedule
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "uint64": 8}
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 
 
@@ -121,6 +121,12 @@ def _matmul(out, a, b):
 
 FLOPS = {
     "scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "unmasked_scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "apply_mask": lambda o, i: 0,
+    "start_random": lambda o, i: 0,
+    "draw_kept": lambda o, i: 0,
+    "drop_by": lambda o, i: _size(o[0]),
+    "drop": lambda o, i: _size(o[0]),
     "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
     "finish_scores": lambda o, i: _size(o[0]),
     "clear": lambda o, i: 0,

@@ -53,11 +53,13 @@ def masks(draw, n_q, n_k, causal):
 
 
 @st.composite
-def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, masked=None):
+def shapes(
+    draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, masked=None, dropout=(0.0,)
+):
     """Ragged, n_q != n_k, batch, grouped heads, d_v != d, with a mask of any family or without.
 
     `causal` says whether the shape is causal; then it has no other mask. `masked` says whether it
-    has one beside that.
+    has one beside that. It has no dropout unless probabilities are given.
     """
     kv_heads = draw(st.integers(1, 2)) if heads else 1
     if masked is None:
@@ -77,6 +79,7 @@ def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, masked
         causal=causal,
         align=draw(st.sampled_from(["bottom-right", "top-left"])),
         mask=draw(masks(n_q, n_k, causal)) if masked else None,
+        dropout=draw(st.sampled_from(dropout)),
     )
 
 

@@ -239,6 +239,10 @@ class Schedule:
                 f"the shape of {self.name} is {self.shape!r}; pass on the shape that was given"
             )
         check_structure(self.body)
+        if self.shape.dropout:
+            from iosim.schedule.dropout import check_dropout
+
+            check_dropout(self.name, self.shape, self.body)
 
     def __str__(self) -> str:
         """Return the numbered listing."""
