@@ -8,7 +8,10 @@ from iosim import __version__
 from iosim.measured import load
 from iosim.plot.decoding import draw_decoding
 from iosim.plot.figures import draw_measured, save, write_figures
+from iosim.plot.training_step import draw_training_step
+from iosim.proofs.claims.recompute_figure2 import flash_step, standard_step
 from iosim.proofs.page import fill
+from iosim.shape import AttentionShape
 
 project = "iosim"
 author = "The iosim developers"
@@ -39,8 +42,14 @@ def setup(app: Sphinx) -> None:
         # In place, as the README shows them too: the same versions write the same bytes. The figure
         # of rounding is left, since its bytes depend on the machine's BLAS.
         write_figures(HERE / "figures")
+        # FA1's Figure 2: two passes over K and V forward, four backward.
+        step = AttentionShape(1024, 1024, 64, batch=64, heads=16, dtype="float16", dropout=0.1)
+        training = draw_training_step(
+            [standard_step(step, mask_pass=True), flash_step(step, (512, 256))]
+        )
         more = {
             "measured": draw_measured(load(HERE / "data" / "h200_sweep.json")),
+            "training": training,
             "decoding": draw_decoding(),
         }
         for name, figure in more.items():

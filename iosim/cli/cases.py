@@ -11,7 +11,8 @@ from iosim.cli.options import resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
 from iosim.model_config import ModelHeads
 from iosim.report import Simulation, simulate
-from iosim.schedule.registry import Family, family
+from iosim.report_step import Step
+from iosim.schedule.registry import Family, backward_of, family, forward_of
 from iosim.shape import AttentionShape
 
 
@@ -30,8 +31,8 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
     """
     if options["seq_len"] is None:
         raise IosimError("--seq-len is missing; write --seq-len 8k")
-    if options["align"] == "top-left" and not options["causal"]:
-        raise IosimError("--align top-left is about a causal mask; give --causal with it")
+    if options["align"] == "top-left" and not (options["causal"] or options["mask"]):
+        raise IosimError("--align top-left is about a mask; give --causal or --mask with it")
     heads = resolve_heads(
         options["head_dim"], options["heads"], options["kv_heads"], options["model"]
     )
@@ -49,6 +50,8 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 dtype=options["dtype"],
                 causal=options["causal"],
                 align=options["align"],
+                mask=options["mask"],
+                dropout=options["dropout"],
             )
 
 
@@ -72,11 +75,33 @@ def cases(options: dict[str, Any], *, need_memory: bool = False) -> Iterator[Cas
             yield Case(shape, words)
 
 
-def simulations(options: dict[str, Any], default: tuple[str, ...]) -> Iterator[Simulation]:
+def simulations(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None = None
+) -> Iterator[Simulation]:
     """Yield one run for each case, schedule and combination of tile sizes."""
     for case in cases(options):
-        for chosen in schedules(options, default):
+        for chosen in schedules(options, default, direction):
             yield from simulations_of(chosen, case, options)
+
+
+def passes(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None
+) -> Iterator[Simulation | Step]:
+    """Yield the runs of the pass asked for; of both, the two runs and then their sum."""
+    if direction != "both":
+        yield from simulations(options, default, direction)
+        return
+    for case in cases(options):
+        for chosen in schedules(options, default):
+            forward, backward = (
+                list(simulations_of(of(chosen), case, options)) for of in (forward_of, backward_of)
+            )
+            # Either may have no tile sizes; otherwise both have run with the same ones.
+            alike = len(forward) == len(backward)
+            for pair in (
+                zip(forward, backward, strict=True) if alike else product(forward, backward)
+            ):
+                yield from (*pair, Step(*pair))
 
 
 def simulations_of(
@@ -88,12 +113,27 @@ def simulations_of(
             yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
 
 
-def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:
+def schedules(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None = None
+) -> list[Family]:
     """Return the schedules that the options name, or those of `default`.
 
-    Raises IosimError for an option about a setting that none of them has.
+    With a `direction`, "forward" or "backward", that pass of each of them, and each once. Raises
+    IosimError for an option about a setting that none of them has.
     """
-    chosen = [family(name) for name in options["schedule"] or default]
+    named = [family(name) for name in options["schedule"] or default]
+    _check_settings(options, named)
+    if direction is None:
+        return named
+    of = forward_of if direction == "forward" else backward_of
+    return list({chosen.name: chosen for chosen in map(of, named)}.values())
+
+
+# What a schedule may take beside its tile sizes, with one that does.
+SETTINGS = {"splits": "split_kv", "pack": "flash2_packed", "page_size": "flash2_packed"}
+
+
+def _check_settings(options: dict[str, Any], chosen: Sequence[Family]) -> None:
     for name, example in SETTINGS.items():
         given = options.get(name)
         if given and not any(name in each.settings for each in chosen):
@@ -101,11 +141,6 @@ def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]
                 f"--{name.replace('_', '-')} {given[0]} is no setting of "
                 f"{', '.join(each.name for each in chosen)}; write --schedule {example} with it"
             )
-    return chosen
-
-
-# What a schedule may take beside its tile sizes, with one that does.
-SETTINGS = {"splits": "split_kv", "pack": "flash2_packed", "page_size": "flash2_packed"}
 
 
 def given_tiles(

@@ -1,16 +1,14 @@
-"""Relations between axes of which one, or both, are cut within blocks of another cut."""
+"""What a relation says of two axes, each cut once or within the blocks of other cuts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from iosim.schedule.relation import Causal, PairSums, Relation
+from iosim.schedule.relation import Causal, PairSums, Relation, Rows
 from iosim.schedule.tree import Dim
 
-Rows = tuple[int, int]
 
-
-def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> range:
+def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequence[int]:
     """Return which blocks of `dim` within its rows `section` meet the rows `other`.
 
     Blocks count from the first row of the section; `other` are rows of the relation's other axis.
@@ -23,48 +21,44 @@ def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> rang
     whole = Dim("other", other[1] - other[0])
     inside = replace(dim, n=section[1] - section[0], parent=None, index="")
     if dim.name == relation.key:
-        return relation.shifted(other[0], section[0]).key_range(whole, inside, 0)
-    return relation.shifted(section[0], other[0]).query_range(inside, whole, 0)
+        return relation.within(other, section).key_range(whole, inside, 0)
+    return relation.within(section, other).query_range(inside, whole, 0)
 
 
+@lru_cache(maxsize=16)
 def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     """Return the sums over all visited pairs of a query block and a key block, each exact.
+
+    Those asked for last are remembered.
 
     >>> from iosim.schedule.relation import Causal
     >>> tile = Dim("key", 6, 2, parent=Dim("key", 6, 3))
     >>> pair_sums(Causal(0), Dim("query", 6, 6), tile)  # tiles of 2, 1, 2 and 1 keys
     PairSums(pairs=4, query_rows=24, key_rows=6, products=36)
     """
+    return _sums(relation, query, key)
+
+
+def _sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
+    """Return the sums, section by section of an axis that is cut twice.
+
+    Of key tiles under a causal mask, in whichever way has the fewest terms. They are at most
+    sqrt(n_k / tile), since sections x tiles in each = n_k / tile.
+    """
     query, key = flattened(query), flattened(key)
     if query.parent is None and key.parent is None:
         return relation.sums(query, key)
     if isinstance(relation, Causal) and query.parent is None and len(key.cuts) == 2:
-        return _causal(relation, query, key)
-    return _by_section(relation, query, key)
-
-
-@lru_cache(maxsize=64)  # each line of a schedule asks for the same sums
-def _causal(mask: Causal, query: Dim, key: Dim) -> PairSums:
-    """Return the sums over key tiles within sections, in whichever way has the fewest terms.
-
-    At most sqrt(n_k / tile) terms, since the tiles of a section are n_k / tile / sections.
-    """
-    outer = key.cuts[0]
-    sections, tiles = outer.blocks, key.blocks_in(outer.block)
-    if tiles < sections:
-        return _by_place(mask, query, key, tiles)
-    return _by_section(mask, query, key)
-
-
-def _by_section(relation: Relation, query: Dim, key: Dim) -> PairSums:
-    """Return the sums, section by section of the axis that is cut twice."""
+        tiles = key.blocks_in(key.cuts[0].block)
+        if tiles < key.cuts[0].blocks:
+            return _by_place(relation, query, key, tiles)
     total = PairSums()
     if key.parent is not None:
-        for first, inside in _sections(key):
-            total += pair_sums(relation.shifted(0, first), query, inside)
+        for rows, inside in _sections(key):
+            total += _sums(relation.within((0, query.n), rows), query, inside)
     else:
-        for first, inside in _sections(query):
-            total += pair_sums(relation.shifted(first, 0), inside, key)
+        for rows, inside in _sections(query):
+            total += _sums(relation.within(rows, (0, key.n)), inside, key)
     return total
 
 
@@ -80,15 +74,29 @@ def _by_place(mask: Causal, query: Dim, key: Dim, tiles: int) -> PairSums:
         if first >= key.n:
             break
         spread = Dim(key.name, key.n - first, outer)
-        met = mask.shifted(0, first).sums(query, spread)
+        met = mask.within((0, query.n), (first, key.n)).sums(query, spread)
         rows = min(key.block, outer - first)
         total += PairSums(met.pairs, met.query_rows, met.pairs * rows, met.query_rows * rows)
         begin = (spread.blocks - 1) * outer
         less = rows - (spread.n - begin)  # by so much the last tile is shorter
         if less > 0:
-            last = mask.shifted(0, first + begin).sums(query, Dim(key.name, 1))
+            end = mask.within((0, query.n), (first + begin, key.n))
+            last = end.sums(query, Dim(key.name, 1))
             total += PairSums(0, 0, -last.pairs * less, -last.query_rows * less)
     return total
+
+
+def seen(relation: Relation, query: Dim, key: Dim) -> tuple[int, int]:
+    """Return the rows of the query blocks that meet a key, and of the key blocks that are met.
+
+    >>> from iosim.schedule.relation import Causal
+    >>> seen(Causal(-2), Dim("query", 5, 1), Dim("key", 5, 1))
+    (3, 3)
+    """
+    return (
+        pair_sums(relation, query, key.cut(key.n)).query_rows,
+        pair_sums(relation, query.cut(query.n), key).key_rows,
+    )
 
 
 def flattened(dim: Dim) -> Dim:
@@ -107,12 +115,12 @@ def flattened(dim: Dim) -> Dim:
     return replace(dim, parent=outer)
 
 
-def _sections(dim: Dim) -> Iterator[tuple[int, Dim]]:
-    """Yield the first row of each outermost block, and the cut of its rows."""
+def _sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:
+    """Yield the rows of each outermost block, and the cut of them."""
     outermost = dim.cuts[0]
     for i in range(outermost.blocks):
         first, stop = outermost.range(i)
-        yield first, part(dim, stop - first)
+        yield (first, stop), part(dim, stop - first)
 
 
 def part(dim: Dim, rows: int) -> Dim:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.shape import AttentionShape
-from iosim.units import WORD_BYTES, unknown
+from iosim.units import ITEM_BYTES, unknown
 
 if TYPE_CHECKING:
     from iosim.schedule.relation import Relation
@@ -156,7 +156,7 @@ class Tensor:
             object.__setattr__(self, "held", self.dtype)
         _one_of("place of a tensor", self.place, get_args(Place))
         for dtype in (self.dtype, self.held):
-            _one_of("dtype", dtype, WORD_BYTES)
+            _one_of("dtype", dtype, ITEM_BYTES)
 
     def has(self, axis: str) -> bool:
         """Return whether the tensor has rows along the axis of that name."""
@@ -242,6 +242,10 @@ class Schedule:
                 f"the shape of {self.name} is {self.shape!r}; pass on the shape that was given"
             )
         check_structure(self.body)
+        if self.shape.dropout:
+            from iosim.schedule.dropout import check_dropout
+
+            check_dropout(self.name, self.shape, self.body)
 
     def __str__(self) -> str:
         """Return the numbered listing."""
@@ -270,6 +274,11 @@ def load(line: str, *tensors: Tensor) -> tuple[Move, ...]:
 def store(line: str, *tensors: Tensor) -> tuple[Move, ...]:
     """Return the stores of the tensors' current tiles, on one line of the listing."""
     return tuple(Move("store", tensor, line) for tensor in tensors)
+
+
+def add(line: str, *tensors: Tensor) -> tuple[Move, ...]:
+    """Return the additions of the tensors' current tiles into slow memory, on one line."""
+    return tuple(Move("add", tensor, line) for tensor in tensors)
 
 
 def new(*tensors: Tensor) -> tuple[Move, ...]:

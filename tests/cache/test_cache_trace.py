@@ -19,13 +19,14 @@ from iosim.reading.trace_program import compile_trace
 from iosim.reading.walk import kept_axes, tile_ranges, tile_words, walk
 from iosim.schedule.tree import Compute, Dim, For, Move, Schedule, Tensor, free, load, new, store
 from iosim.shape import AttentionShape
-from iosim.units import WORD_BYTES
+from iosim.units import ITEM_BYTES
 
 
 @st.composite
 def schedules(draw):
-    """Built-in schedules and cuts within cuts, some with their innermost loops in another order."""
-    built = draw(strategies.cases(rows=7) | strategies.nested(rows=6, width=2)).schedule
+    """Built-in schedules and cuts within cuts; some with dropout, some in other orders of loops."""
+    dropped = strategies.cases(rows=7, dropout=(0.0, 0.1))
+    built = draw(dropped | strategies.nested(rows=6, width=2)).schedule
     order = draw(st.sampled_from(["forward", "reverse", "snake"]))
 
     def reordered(body):
@@ -71,13 +72,14 @@ def walked(schedule, line_bytes):
     found = []
     for tensor, ranges, write in steps:
         absolute = [tensor.name in slow or dim.name in kept for dim in tensor.axes]
-        item = WORD_BYTES[tensor.dtype if tensor.name in slow else tensor.held]
+        item = ITEM_BYTES[tensor.dtype if tensor.name in slow else tensor.held]
         item = 1 if line_bytes is None else item
         spans = [
             range(first, stop) if own else range(stop - first)
             for own, (first, stop) in zip(absolute, ranges, strict=True)
         ]
-        words = np.ravel_multi_index(np.meshgrid(*spans, indexing="ij"), room[tensor.name]).ravel()
+        grid = np.meshgrid(*spans, indexing="ij")
+        words = np.ravel_multi_index(grid, room[tensor.name]).ravel() if spans else np.zeros(1, int)
         start = 0
         while start < words.size:  # a contiguous run touches each of its lines once
             stop = start + 1
