@@ -14,6 +14,7 @@ from iosim.reading.count import count
 from iosim.schedule import Move, families, family
 from iosim.schedule.listing import listing
 from iosim.schedule.operations import OPERATIONS
+from iosim.schedule.square_tiling import listed
 from iosim.schedule.tree import Compute, nodes
 from iosim.shape import AttentionShape
 
@@ -22,7 +23,9 @@ sizes = st.integers(1, 12)
 
 
 def test_the_registry() -> None:
-    assert list(families()) == ["standard", "standard_tiled", "flash1", "flash2"]
+    assert list(families()) == [
+        *("standard", "standard_tiled", "square_tiling", "flash1", "flash2")
+    ]
     for name, known in families().items():
         assert known.name == name
         assert family(name) == known
@@ -30,7 +33,8 @@ def test_the_registry() -> None:
         assert known.summary
         assert known.tiles == tuple(inspect.signature(known.build).parameters)[1:]
         assert name in strategies.NAMES
-    assert {name for name, known in families().items() if known.paper} == {"flash1", "flash2"}
+    paper = {"square_tiling", "flash1", "flash2"}
+    assert {name for name, known in families().items() if known.paper} == paper
 
 
 @pytest.mark.parametrize(("wrong", "near"), [("flash3", "flash"), ("standart", "'standard'")])
@@ -154,8 +158,11 @@ def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
     shape = AttentionShape(8, 8, 8)
     used = {
         node.operation
-        for known in families().values()
-        for node, _ in nodes(known.build(shape, **dict.fromkeys(known.tiles, 2)).body)
+        for built in [
+            *(known.build(shape, **dict.fromkeys(known.tiles, 2)) for known in families().values()),
+            listed(shape, 2, maximum=False),
+        ]
+        for node, _ in nodes(built.body)
         if isinstance(node, Compute)
     }
     assert used == set(OPERATIONS) == set(naive.FLOPS)

@@ -90,8 +90,8 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_tiled, flash1, flash2, or path/to/file.py:name for one of "
-    "your own; several with commas.",
+    help="Schedules: standard, standard_tiled, square_tiling, flash1, flash2, or "
+    "path/to/file.py:name for one of your own; several with commas.",
 )
 seq_len = click.option(
     "--seq-len", type=SWEEP, help="Queries: 8k, a list 1k,2k,4k or a range 1k..64k:x2."

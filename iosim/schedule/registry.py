@@ -37,7 +37,7 @@ class Family:
 FAMILIES: dict[str, Family] = {}
 
 # Each module registers its schedules when it is imported.
-BUILT_IN = ("standard", "standard_tiled", "flash1", "flash2")
+BUILT_IN = ("standard", "standard_tiled", "square_tiling", "flash1", "flash2")
 
 
 def schedule(
