@@ -21,8 +21,11 @@ LAYERS = [
     {"units", "precision"},
     {"machine", "model_config", "output", "data"},
     {"schedule", "shape", "softmax", "softmax_exact", "reference"},
-    {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases", "measured"},
-    {"verify", "report", "plot"},
+    {
+        *("reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases", "measured"),
+        *("crossover", "longest"),
+    },
+    {"verify", "report", "best", "plot"},
     {"cli"},
     {"__main__"},
 ]

@@ -80,4 +80,4 @@ def _claims(case: Case, words: int, given: dict[str, Any]) -> Iterator[tuple[str
                     found = replace(
                         found, holds=False, reason=f"the schedule needs {peak} words, more than M"
                     )
-                yield family.name, found
+                yield run.schedule.name if run.among else family.name, found

@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
-from iosim.cli.options import resolve_heads, resolve_sram_words
+from iosim.best import best, note
+from iosim.cli.options import BEST, resolve_hbm_bytes, resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
 from iosim.model_config import ModelHeads
 from iosim.report import Simulation, simulate
 from iosim.schedule.registry import Family, family
+from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 
 
@@ -83,14 +85,52 @@ def simulations_of(
     chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
 ) -> Iterator[Simulation]:
     """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
+    if chosen is CHOSEN:
+        yield from _best_of(case, options)
+        return
+    hbm_bytes = resolve_hbm_bytes(options.get("hbm"), options["device"])
     for sizes in given_tiles(options) if chosen.tiles else ({},):
         for rule in rules or (options["tiles"] or "best",):
-            yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
+            yield simulate(
+                chosen,
+                case.shape,
+                sram_words=case.sram_words,
+                rule=rule,
+                given=sizes,
+                hbm_bytes=hbm_bytes,
+            )
+
+
+def _no_tree(shape: AttentionShape) -> Schedule:
+    raise IosimError(f"--schedule {BEST} is chosen for each memory and has no tree of its own")
+
+
+CHOSEN = Family(BEST, _no_tree, (), "The schedule that moves the fewest words and fits.")
+"""What stands for --schedule best among families, until a shape and a memory are known."""
+
+
+def _best_of(case: Case, options: dict[str, Any]) -> Iterator[Simulation]:
+    """Yield the run of the best schedule for a case, and say on standard error why it is that."""
+    if case.sram_words is None:
+        raise IosimError(
+            f"--schedule {BEST} chooses for a memory, but none is stated; give --sram or --device"
+        )
+    if options["tiles"] not in (None, "best"):
+        raise IosimError(
+            f"--schedule {BEST} takes the tiles of least traffic, but --tiles {options['tiles']} "
+            "asks for others; leave it out"
+        )
+    hbm_bytes = resolve_hbm_bytes(options.get("hbm"), options["device"])
+    for sizes in given_tiles(options):
+        run = best(case.shape, case.sram_words, given=sizes, hbm_bytes=hbm_bytes)
+        click.echo(note(run), err=True)
+        yield run
 
 
 def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:
     """Return the schedules that the options name, or those of `default`."""
-    return [family(name) for name in options["schedule"] or default]
+    names = options["schedule"] or default
+    return [CHOSEN if name == BEST else family(name) for name in names]
 
 
 def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:
