@@ -134,6 +134,22 @@ def test_csv_and_table_say_the_same(tmp_path: Path) -> None:
     assert "total (words)" in table
 
 
+def test_what_rows_have_in_common_stands_above_the_table() -> None:
+    given = ("simulate", *SHAPE, "--schedule", "flash2", "--sram")
+    one = run(*given, "100KiB").stdout.splitlines()
+    assert one[0] == "n_q = 1 024, n_k = 1 024, head_dim = 64, heads = 1, sram (words) = 51 200"
+    assert one[2].split() == [
+        *("schedule", "br", "bc", "total", "(words)", "total", "(bytes)", "peak", "(words)"),
+        *("fits", "bound", "lower_bound", "(words)", "gap"),
+    ]
+    sweep = run(*given, "9KiB,99KiB", "--seq-len", "1k,2k").stdout
+    assert sweep.startswith("n_k = n_q, head_dim = 64, heads = 1\n\nschedule    n_q  sram (words)")
+    keys = run(*given, "99KiB", "--kv-len", "1k,2k").stdout
+    assert keys.startswith("n_q = 1 024, head_dim = 64")
+    assert keys.splitlines()[2].split()[1] == "n_k"
+    assert all(len(line) <= 120 for line in (*one, *keys.splitlines()))
+
+
 def test_explain_shows_line_8_of_the_listing() -> None:
     page = run("explain", "--schedule", "flash1", *SHAPE, "--br", "64", "--bc", "200").stdout
     assert "  8      load Q_i, O_i, l_i, m_i" in page
