@@ -19,7 +19,8 @@ class SlowMemory:
 
     `extra` are the tensors that are neither inputs nor outputs (S, P, statistics, partial results),
     `kept` those outputs that hold at most one number a row (LSE, the random state) and are kept for
-    a backward pass; they are part of the outputs. `extra_tensors` maps each extra tensor to its words.
+    a backward pass; they are part of the outputs. `extra_tensors` maps each extra tensor to its
+    words.
     """
 
     input_bytes: int
