@@ -9,6 +9,7 @@ their error is what the field measures a fused kernel's error against.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -136,7 +137,7 @@ def _two_pass(
         return form.round(p @ v), lse
 
 
-def _factor(q: Array, scale: float | None, form: Precision) -> np.floating:
+def _factor(q: Array, scale: float | None, form: Precision) -> Any:
     return form.accumulator.type(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
 
 
