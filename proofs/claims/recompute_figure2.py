@@ -1,6 +1,8 @@
-"""FA1, Figure 2 (left): bytes and FLOPs of a forward and a backward pass."""
+"""FA1, Figure 2 (left): bytes and FLOPs of a forward and a backward pass, counted on schedules."""
 
-from iosim.proofs.claims.common import listing, matmul_flops, octets, square, times
+from dataclasses import replace
+
+from iosim.proofs.claims.common import matmul_flops, octets, square, times
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
 from iosim.reading.check import check
@@ -11,51 +13,70 @@ from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 
 
-def in_passes(name: str, shape: AttentionShape, passes: int) -> Schedule:
-    """Return flash1 or its backward pass with as many keys in a tile as give so many passes."""
-    bc = -(-shape.n_k // passes)
-    return family(name).build(shape, br=min(bc, shape.head_dim), bc=bc)
+def standard_step(shape: AttentionShape, *, mask_pass: bool) -> tuple[Schedule, Schedule]:
+    """Return FA1's Algorithms 0 and 3; with `mask_pass` the mask is a pass of its own over S."""
+    forward = "standard_passes" if mask_pass else "standard"
+    return family(forward).build(shape), family("standard_backward").build(shape)
 
 
-def initialising_bytes(schedule: Schedule) -> int:
-    """Return the bytes that initialise O, l and m in HBM, or dQ, dK and dV."""
-    form, items = formula(schedule), count(schedule).items
-    return sum(
-        entry.words.value(form.values) * items[entry.tensor]
-        for entry in form.entries
-        if entry.line.startswith("initialise")
+def flash_step(shape: AttentionShape, bc: tuple[int, int]) -> tuple[Schedule, Schedule]:
+    """Return FA1's Algorithms 1 and 4 with B_c keys a tile, forward and backward."""
+    return (
+        family("flash1").build(shape, br=min(bc[0], shape.head_dim), bc=bc[0]),
+        family("flash1_backward").build(shape, br=min(bc[1], shape.head_dim), bc=bc[1]),
     )
+
+
+def bytes_of(step: tuple[Schedule, Schedule]) -> int:
+    """Return the bytes that the two passes of a step read and write."""
+    return sum(count(schedule).total_bytes for schedule in step)
+
+
+def initialising_bytes(step: tuple[Schedule, Schedule]) -> int:
+    """Return the bytes of the lines that write zeros (and m = -inf) into slow memory first."""
+    found = 0
+    for schedule in step:
+        form, items = formula(schedule), count(schedule).items
+        found += sum(
+            entry.words.value(form.values) * items[entry.tensor]
+            for entry in form.entries
+            if entry.line.startswith("initialise")
+        )
+    return found
 
 
 @recomputation
 def figure_2_bytes(
-    n: int, d: int, heads: int, batch: int, dtype: str, sram_bytes: int, passes: list[int]
+    n: int,
+    d: int,
+    heads: int,
+    batch: int,
+    dtype: str,
+    dropout: float,
+    sram_bytes: int,
+    passes: list[int],
 ) -> Recomputed:
-    """Counts standard and flash1 with their backward passes (Algorithms 0, 1, 3 and 4).
+    """Counts the schedules of Algorithms 0 and 3, and of 1 and 4, forward and backward.
 
-    As stated: the listings with their printed block sizes at M. Assumed for standard attention: a
-    mask pass over S and dropout passes over P and dP with a mask of one byte a score; for
-    FlashAttention: the numbers of passes given (forward, backward), and no initialisation.
+    As stated: the listings with their printed block sizes at M, without mask and dropout. Assumed
+    for standard attention: a mask pass over S and dropout passes over P and dP with a mask of one
+    byte a score; for FlashAttention: dropout on chip from a random state, the numbers of passes
+    given (forward, backward), and no initialisation.
     """
-    shape = square(n, d, dtype)
-    of_heads = heads * batch
+    shape = replace(square(n, d, dtype, heads=heads), batch=batch)
+    drops = replace(shape, dropout=dropout)
     words = sram_bytes // shape.item_bytes
-    standard_backward = count(family("standard_backward").build(shape)).total_bytes
-    standard = (listing(shape).traffic.total_bytes + standard_backward) * of_heads
-    scores = n * n * shape.item_bytes
-    mask = 2 * scores * of_heads
-    dropout = 2 * (2 * scores + n * n) * of_heads
+    standard = bytes_of(standard_step(shape, mask_pass=False))
+    with_passes = bytes_of(standard_step(drops, mask_pass=True))
 
-    printed = choose_tiles(family("flash1"), shape, words, "paper").sizes
-    printed_passes = -(-n // printed["bc"])
-    flash_printed = of_heads * sum(
-        count(family(name).build(shape, **printed)).total_bytes
-        for name in ("flash1", "flash1_backward")
-    )
-    assumed = in_passes("flash1", shape, passes[0])
-    both = (assumed, in_passes("flash1_backward", shape, passes[1]))
-    flash_initialised = of_heads * sum(count(each).total_bytes for each in both)
-    flash = flash_initialised - of_heads * sum(initialising_bytes(each) for each in both)
+    printed_bc = choose_tiles(family("flash1"), shape, words, "paper").sizes["bc"]
+    flash_printed = bytes_of(flash_step(shape, (printed_bc, printed_bc)))
+    assumed_bc = (-(-n // passes[0]), -(-n // passes[1]))
+    assumed = flash_step(drops, assumed_bc)
+    flash_initialised = bytes_of(assumed)
+    flash = flash_initialised - initialising_bytes(assumed)
+    # As for the printed sizes, the peak is that of the plain listing, without dropout.
+    forward, backward = flash_step(shape, assumed_bc)
     return Recomputed(
         readings=(
             Reading(
@@ -69,22 +90,24 @@ def figure_2_bytes(
             Reading(
                 "with mask and dropout passes; FlashAttention in the passes given",
                 {
-                    "standard": octets(standard + mask + dropout),
+                    "standard": octets(with_passes),
                     "flash": octets(flash),
-                    "ratio": times((standard + mask + dropout) / flash),
+                    "ratio": times(with_passes / flash),
                 },
                 assumed=True,
             ),
         ),
         facts={
             "listings": standard / 1e9,
-            "with_passes": (standard + mask + dropout) / 1e9,
-            "printed_passes": printed_passes,
+            "with_passes": with_passes / 1e9,
+            "printed_passes": -(-n // printed_bc),
             "flash_printed": flash_printed / 1e9,
             "flash": flash / 1e9,
             "flash_initialised": flash_initialised / 1e9,
-            "bc": assumed.tiles["bc"],
-            "peak": check(assumed).peak_words,
+            "bc": assumed_bc[0],
+            "peak": check(forward).peak_words,
+            "bc_backward": assumed_bc[1],
+            "peak_backward": check(backward).peak_words,
             "sram_words": words,
         },
     )
@@ -92,19 +115,13 @@ def figure_2_bytes(
 
 @recomputation
 def figure_2_flops(n: int, d: int, heads: int, batch: int) -> Recomputed:
-    """Counts the FLOPs of the matrix products of standard and flash1, with their backward passes.
+    """Counts the FLOPs of the matrix products of standard and flash1, forward and backward.
 
-    The backward pass has four products of the same size, and FlashAttention forms S once more.
+    The backward pass has four products of the size of Q K^T, and FlashAttention forms S again.
     """
-    shape = square(n, d)
-    standard = sum(
-        matmul_flops(family(name).build(shape)) for name in ("standard", "standard_backward")
-    )
-    flash = sum(
-        matmul_flops(family(name).build(shape, br=d, bc=d))
-        for name in ("flash1", "flash1_backward")
-    )
-    standard, flash = (of_one * heads * batch for of_one in (standard, flash))
+    shape = replace(square(n, d, heads=heads), batch=batch)
+    standard = sum(map(matmul_flops, standard_step(shape, mask_pass=False)))
+    flash = sum(map(matmul_flops, flash_step(shape, (d, d))))
     return Recomputed(
         readings=(
             Reading(
@@ -115,5 +132,9 @@ def figure_2_flops(n: int, d: int, heads: int, batch: int) -> Recomputed:
                 },
             ),
         ),
-        facts={"ratio": flash / standard, "standard": standard / 1e9},
+        facts={
+            "ratio": flash / standard,
+            "standard": standard / 1e9,
+            "flash": flash / 1e9,
+        },
     )
