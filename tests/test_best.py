@@ -36,7 +36,7 @@ def fitting(shape: AttentionShape, words: int) -> dict[str, Simulation]:
     return found
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(strategies.shapes(rows=60, width=20), st.integers(1, 3000))
 def test_it_is_the_least_of_all_that_fit(shape: AttentionShape, words: int) -> None:
     runs = fitting(shape, words)
@@ -119,11 +119,10 @@ def test_a_schedule_that_cannot_be_built_says_why() -> None:
 
 
 def test_the_note_says_which_and_why() -> None:
-    assert note(best(AttentionShape(1024, 1024, 64), 1024)) == (
-        "best for n_q = 1 024, n_k = 1 024, d = 64, M = 1 024 words: square_tiling moves "
-        "10 162 176 words; others that fit: standard_tiled 13 041 664, flash2 22 545 408, "
-        "flash1 34 519 040; not: standard (needs 66 624 words)"
-    )
+    assert note(best(AttentionShape(8, 8, 2), 100)).splitlines() == [
+        "best: flash2, 72 words (n_q = 8, n_k = 8, d = 2, M = 100 words)",
+        "  also fit: flash1 144, square_tiling 224, standard 320, standard_tiled 384",
+    ]
 
 
 def test_given_tiles_stay() -> None:
@@ -161,8 +160,9 @@ def test_a_sweep_chooses_for_each_case() -> None:
         assert among[record["schedule"]]["total_words"] == record["total_words"]
         fitting = [each["total_words"] for each in among.values() if each["fits"]]
         assert record["total_words"] == min(fitting)
-    assert len(result.stderr.splitlines()) == 2
-    assert result.stderr.startswith("best for n_q = 1 024")
+    first, second = [line for line in result.stderr.splitlines() if line.startswith("best: ")]
+    assert first.startswith("best: square_tiling, 10 162 176 words (n_q = 1 024")
+    assert second.startswith("best: flash2, ")
 
 
 def test_named_schedules_stand_beside_the_best_one() -> None:
