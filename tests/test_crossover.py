@@ -85,7 +85,7 @@ def test_the_table_of_the_page(d: int, changes: tuple[int, ...]) -> None:
     assert order_changes(square, flash, low, high) == changes
     assert square(4 * d + 3) < flash(4 * d + 3)
     assert flash(2 * d * d) < square(2 * d * d)
-    stated = dict((int(row[0]), row[2]) for row in ROW.findall(PAGE.read_text(encoding="utf-8")))
+    stated = {int(row[0]): row[2] for row in ROW.findall(PAGE.read_text(encoding="utf-8"))}
     ends = dict.fromkeys(f"{m / d**2:.3f}" for m in (changes[0], changes[-1]))
     assert stated[d] == " to ".join(ends)
 
