@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from iosim.errors import IosimError
 from iosim.report import Candidate, Simulation, simulate
 from iosim.schedule.registry import Family, families
-from iosim.schedule.tree import Move, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.units import format_count
 
@@ -33,9 +32,10 @@ def best(
     weighed = [
         _weigh(family, shape, sram_words, given or {}, hbm_bytes)
         for family in (families() if schedules is None else schedules).values()
+        if family.direction == "forward"
     ]
-    among = tuple(each.candidate for each in weighed if each is not None)
-    runs = [each.run for each in weighed if each is not None and each.run is not None]
+    among = tuple(each.candidate for each in weighed)
+    runs = [each.run for each in weighed if each.run is not None]
     if not runs:
         reasons = "; ".join(f"{each.schedule}: {each.reason}" for each in among)
         raise IosimError(
@@ -82,11 +82,9 @@ def _weigh(
     words: int,
     given: Mapping[str, int],
     hbm_bytes: int | None,
-) -> _Weighed | None:
-    """Return a schedule with its legal tile of least traffic; None for one that makes no O."""
+) -> _Weighed:
+    """Return a schedule with its legal tile of least traffic, or why it takes no part."""
     try:
-        if not _makes_output(family.build(shape, **dict.fromkeys(family.tiles, 1))):
-            return None
         run = simulate(family, shape, sram_words=words, given=given, hbm_bytes=hbm_bytes)
     except IosimError as error:
         return _Weighed(Candidate(family.name, None, _short(str(error), family.name)))
@@ -94,13 +92,6 @@ def _weigh(
         reason = f"needs {format_count(run.checked.peak_words)} words"
         return _Weighed(Candidate(family.name, None, reason))
     return _Weighed(Candidate(family.name, run.traffic.total_words), run)
-
-
-def _makes_output(schedule: Schedule) -> bool:
-    return any(
-        isinstance(node, Move) and node.kind in ("store", "add") and node.tensor.name == "O"
-        for node, _ in nodes(schedule.body)
-    )
 
 
 def _short(error: str, name: str) -> str:

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosim.bounds import Bound, compulsory_words, lower_bound
+from iosim.bounds_backward import backward_compulsory_words
 from iosim.errors import IosimError
 from iosim.longest import longest
 from iosim.reading.check import Checked, check
 from iosim.reading.count import count
+from iosim.reading.gradients import recomputed_flops
 from iosim.reading.slow_memory import SlowMemory, slow_memory
 from iosim.reading.traffic import Traffic
-from iosim.reading.walk import Position, tile_name, tile_ranges, tile_words
+from iosim.reading.walk import Position, section, tile_name, tile_ranges, tile_words
 from iosim.schedule.registry import Family
-from iosim.schedule.tree import Dim, Move, Schedule, nodes
+from iosim.schedule.tree import For, Move, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.tiles import Tiles, choose_tiles
 
@@ -67,6 +69,18 @@ class Simulation:
         """Traffic over the lower bound, both in words."""
         return None if self.bound is None else self.traffic.total_words / self.bound.words
 
+    @property
+    def compulsory_words(self) -> int:
+        """The words that must be moved whatever the schedule and the memory."""
+        if self.checked.backward:
+            return sum(backward_compulsory_words(self.schedule.shape, self.checked.gradients))
+        return sum(compulsory_words(self.schedule.shape))
+
+    @property
+    def recomputed_flops(self) -> int | None:
+        """The FLOPs of a backward pass that form again what was formed before."""
+        return recomputed_flops(self.schedule) if self.checked.backward else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record that `iosim simulate` writes: units in the names, plain numbers."""
         shape = self.schedule.shape
@@ -78,16 +92,8 @@ class Simulation:
         tensors = counts.pop("tensors")
         return {
             "schedule": self.schedule.name,
-            "n_q": shape.n_q,
-            "n_k": shape.n_k,
-            "head_dim": shape.head_dim,
-            "value_dim": shape.value_dim,
-            "batch": shape.batch,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "causal": shape.causal,
-            "align": shape.align,
-            "dtype": shape.dtype,
+            "pass": "backward" if self.checked.backward else "forward",
+            **shape_record(shape),
             "sram_words": self.sram_words,
             "tile_rule": self.tiles.rule,
             "br": sizes.get("br"),
@@ -96,7 +102,8 @@ class Simulation:
             **counts,
             "fits": self.fits,
             "fused": self.checked.fused,
-            "compulsory_words": sum(compulsory_words(shape)),
+            "recomputed_flops": self.recomputed_flops,
+            "compulsory_words": self.compulsory_words,
             "bound": None if self.bound is None else self.bound.name,
             "lower_bound_words": None if self.bound is None else self.bound.words,
             "gap": self.gap,
@@ -111,6 +118,24 @@ class Simulation:
         if not self.among:
             return {}
         return {"chosen": True, "chosen_among": {c.schedule: c.to_dict() for c in self.among}}
+
+
+def shape_record(shape: AttentionShape) -> dict[str, Any]:
+    """Return the part of a record that says of which shape it is."""
+    return {
+        "n_q": shape.n_q,
+        "n_k": shape.n_k,
+        "head_dim": shape.head_dim,
+        "value_dim": shape.value_dim,
+        "batch": shape.batch,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "causal": shape.causal,
+        "align": shape.align,
+        "mask": None if shape.mask is None else str(shape.mask),
+        "dropout": shape.dropout,
+        "dtype": shape.dtype,
+    }
 
 
 def simulate(
@@ -153,7 +178,7 @@ def simulate(
 def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int]) -> None:
     """Raise IosimError if one tile of a cut axis is larger than the whole fast memory."""
     for node, loops in nodes(schedule.body):
-        position: Position = {loop.dim.name: _first(loop.dim) for loop in loops}
+        position = _first_blocks(loops)
         if not isinstance(node, Move) or not any(
             loop.dim.block in given.values() and node.tensor.has(loop.dim.name) for loop in loops
         ):
@@ -167,5 +192,11 @@ def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int])
             )
 
 
-def _first(dim: Dim) -> tuple[Dim, int, tuple[int, int]]:
-    return dim, 0, dim.range(0)
+def _first_blocks(loops: tuple[For, ...]) -> Position:
+    """Return the position in the first block of each loop."""
+    position: Position = {}
+    for dim in (loop.dim for loop in loops):
+        position[dim.name] = (dim, 0, dim.range(0, section(dim, position)))
+        if dim.index:
+            position[dim.index] = (dim.numbers(), 0, (0, 1))
+    return position

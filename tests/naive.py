@@ -1,17 +1,19 @@
 """Slow, obvious twins of the core: whole trees walked block by block, sums as double loops.
 
-Nothing here imports `iosim.reading`, `iosim.bounds` or `iosim.tiles`, and masks are worked out from
-the rule that query r sees key c when c <= r + offset, element by element.
+Nothing here imports `iosim.reading`, `iosim.bounds` or `iosim.tiles`, and masks are worked out
+element by element: causal, query r sees key c when c <= r + offset.
 """
 
+from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from math import isqrt, prod
 
 from iosim.schedule import Compute, For, Move, Schedule
+from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "uint64": 8}
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 
 
@@ -30,8 +32,41 @@ def visible_matrix(n_q, n_k, off):
     return [[sees(r, c, off) for c in range(n_k)] for r in range(n_q)]
 
 
+def mask_sees(shape, r, c):
+    """Whether the shape's mask, the causal one aside, lets query r see key c."""
+    mask = shape.mask
+    own = r + (shape.n_k - shape.n_q if shape.align == "bottom-right" else 0)
+    match mask:
+        case None:
+            return True
+        case Window():
+            return own - mask.left <= c <= own + mask.right
+        case LocalGlobal():
+            near = own - mask.left <= c <= own + mask.right
+            return near or r < mask.tokens or c < mask.tokens
+        case Documents():
+            ends = list(accumulate(mask.lengths))
+            return sum(r >= end for end in ends) == sum(c >= end for end in ends)
+        case Butterfly():
+            return (r // mask.block ^ c // mask.block) in (0, *(2**k for k in range(64)))
+        case Random():
+            return bool(mask.relation(shape).cells.array[r // mask.block, c // mask.block])
+        case BlockMask():
+            return bool(mask.matrix.array[r // mask.rows, c // mask.columns])
+    raise AssertionError(mask)
+
+
+def visible_of(shape):
+    """Which query sees which key of a shape, entry by entry."""
+    off = offset(shape)
+    return [
+        [sees(r, c, off) and mask_sees(shape, r, c) for c in range(shape.n_k)]
+        for r in range(shape.n_q)
+    ]
+
+
 def visible_pairs(shape):
-    return sum(map(sum, visible_matrix(shape.n_q, shape.n_k, offset(shape))))
+    return sum(map(sum, visible_of(shape)))
 
 
 def cut(n, block):
@@ -41,7 +76,12 @@ def cut(n, block):
 
 def block_mask(n_q, n_k, br, bc, off):
     """Which query block meets which key block: any visible pair of rows will do."""
-    seen = visible_matrix(n_q, n_k, off)
+    return met_blocks(visible_matrix(n_q, n_k, off), br, bc)
+
+
+def met_blocks(seen, br, bc):
+    """Which query block meets which key block, of a matrix of what each query sees."""
+    n_q, n_k = len(seen), len(seen[0])
     return [
         [any(seen[r][c] for r in range(*rows) for c in range(*columns)) for columns in cut(n_k, bc)]
         for rows in cut(n_q, br)
@@ -50,8 +90,14 @@ def block_mask(n_q, n_k, br, bc, off):
 
 def pair_sums(n_q, n_k, br, bc, off):
     """(pairs, query rows, key rows, products) over the block pairs that meet."""
+    return sums_of(visible_matrix(n_q, n_k, off), br, bc)
+
+
+def sums_of(seen, br, bc):
+    """The same sums, of a matrix of what each query sees."""
+    n_q, n_k = len(seen), len(seen[0])
     sums = [0, 0, 0, 0]
-    for row, (r0, r1) in zip(block_mask(n_q, n_k, br, bc, off), cut(n_q, br), strict=True):
+    for row, (r0, r1) in zip(met_blocks(seen, br, bc), cut(n_q, br), strict=True):
         for met, (c0, c1) in zip(row, cut(n_k, bc), strict=True):
             if met:
                 for i, more in enumerate((1, r1 - r0, c1 - c0, (r1 - r0) * (c1 - c0))):
@@ -75,6 +121,12 @@ def _matmul(out, a, b):
 
 FLOPS = {
     "scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "unmasked_scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "apply_mask": lambda o, i: 0,
+    "start_random": lambda o, i: 0,
+    "draw_kept": lambda o, i: 0,
+    "drop_by": lambda o, i: _size(o[0]),
+    "drop": lambda o, i: _size(o[0]),
     "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
     "finish_scores": lambda o, i: _size(o[0]),
     "round_scores": lambda o, i: 0,
@@ -93,6 +145,14 @@ FLOPS = {
     "log_sum_exp": lambda o, i: 2 * _size(o[0]),
     "row_softmax": lambda o, i: 5 * _size(o[0]),
     "tile_softmax": lambda o, i: 3 * _size(o[0]),
+    "row_dots": lambda o, i: 2 * _size(i[0]),
+    "value_gradient": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "probability_gradient": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "score_gradient": lambda o, i: 2 * _size(o[0]),
+    "softmax_gradient": lambda o, i: 4 * _size(o[0]),
+    "query_gradient": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "key_gradient": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "copy": lambda o, i: 0,
 }
 
 
@@ -104,7 +164,7 @@ class Run:
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self.off = offset(schedule.shape)
+        self.seen = visible_of(schedule.shape)
         self.tensors: dict[tuple[str, str], int] = {}
         self.lines: dict[tuple[str, str], int] = {}
         self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0}
@@ -118,7 +178,11 @@ class Run:
         for node in body:
             if isinstance(node, For):
                 for rows in self._blocks(node, where):
-                    self._run(node.body, {**where, node.dim.name: rows})
+                    at = {node.dim.name: rows}
+                    if node.dim.index:
+                        number = rows[0] // node.dim.block
+                        at[node.dim.index] = (number, number + 1)
+                    self._run(node.body, {**where, **at})
             elif isinstance(node, Move):
                 self._move(node, where)
             elif isinstance(node, Compute):
@@ -129,7 +193,9 @@ class Run:
                 self.flops += FLOPS[node.operation](*sizes)
 
     def _blocks(self, loop, where):
-        blocks = cut(loop.dim.n, loop.dim.block)
+        """The blocks that a loop visits: all, or those of the rows that its parent stands at."""
+        first, stop = (0, loop.dim.n) if loop.dim.parent is None else where[loop.dim.name]
+        blocks = [(first + a, first + b) for a, b in cut(stop - first, loop.dim.block)]
         if loop.relation is None:
             return blocks
         if loop.dim.name == "key":
@@ -137,13 +203,13 @@ class Run:
             return [
                 (c0, c1)
                 for c0, c1 in blocks
-                if any(sees(r, c, self.off) for r in range(r0, r1) for c in range(c0, c1))
+                if any(self.seen[r][c] for r in range(r0, r1) for c in range(c0, c1))
             ]
         c0, c1 = where["key"]
         return [
             (r0, r1)
             for r0, r1 in blocks
-            if any(sees(r, c, self.off) for r in range(r0, r1) for c in range(c0, c1))
+            if any(self.seen[r][c] for r in range(r0, r1) for c in range(c0, c1))
         ]
 
     def _ranges(self, tensor, where):
@@ -175,7 +241,7 @@ class Run:
 
 # Bounds, in exact arithmetic, from what their statements say.
 def compulsory(shape: AttentionShape):
-    seen = visible_matrix(shape.n_q, shape.n_k, offset(shape))
+    seen = visible_of(shape)
     queries = sum(any(row) for row in seen)
     keys = sum(any(column) for column in zip(*seen, strict=True))
     read = shape.batch * (
@@ -183,6 +249,33 @@ def compulsory(shape: AttentionShape):
         + shape.kv_heads * keys * (shape.head_dim + shape.value_dim)
     )
     return read, shape.batch * shape.heads * shape.n_q * shape.value_dim
+
+
+def backward_compulsory(shape: AttentionShape):
+    seen = visible_of(shape)
+    queries = sum(any(row) for row in seen) * shape.heads
+    keys = sum(any(column) for column in zip(*seen, strict=True)) * shape.kv_heads
+    width = shape.head_dim + shape.value_dim
+    written = shape.heads * shape.n_q * shape.head_dim + shape.kv_heads * shape.n_k * width
+    return shape.batch * (queries + keys) * width, shape.batch * written
+
+
+def backward_general(shape, words):
+    """The general bound for the product dP = dO V^T, in place of S = Q K^T."""
+    return general(replace(shape, head_dim=shape.value_dim), words)
+
+
+def backward_fused(shape, words, per_pair, made=0):
+    """Meetings of a query-side and a key-side word, of which each moved word has M - 1.
+
+    Of a pair there are (q, dO, dq) x (k, v, dk, dv) meetings, each counted `per_pair(s, t)` times,
+    where s and t say whether its words are sums.
+    """
+    d, d_v = shape.head_dim, shape.value_dim
+    query, key = [(d + d_v, 0), (d, 1)], [(d + d_v, 0), (d + d_v, 1)]
+    meetings = sum(a * b * per_pair(s, t) for a, s in query for b, t in key)
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    return Fraction(pairs * meetings, words - 1) - made
 
 
 def general(shape, words):

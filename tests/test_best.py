@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import strategies
@@ -17,7 +16,7 @@ from iosim.cli import main
 from iosim.errors import IosimError
 from iosim.report import Simulation, simulate
 from iosim.schedule import families
-from iosim.schedule.tree import Move, Schedule, nodes
+from iosim.schedule.tree import Schedule, nodes
 from iosim.shape import AttentionShape
 
 SHAPE = ("--seq-len", "1k", "--head-dim", "64")
@@ -26,7 +25,7 @@ SHAPE = ("--seq-len", "1k", "--head-dim", "64")
 def fitting(shape: AttentionShape, words: int) -> dict[str, Simulation]:
     """Every built-in forward schedule at its best legal tile, by itself."""
     found = {}
-    for name, known in families().items():
+    for name, known in families("forward").items():
         try:
             run = simulate(known, shape, sram_words=words)
         except IosimError:
@@ -52,7 +51,8 @@ def test_it_is_the_least_of_all_that_fit(shape: AttentionShape, words: int) -> N
     assert chosen.tiles == runs[chosen.schedule.name].tiles
     said = {each.schedule: each.total_words for each in chosen.among}
     assert said == {
-        name: runs[name].traffic.total_words if name in runs else None for name in families()
+        name: runs[name].traffic.total_words if name in runs else None
+        for name in families("forward")
     }
     assert all(bool(each.reason) == (each.total_words is None) for each in chosen.among)
 
@@ -84,28 +84,9 @@ def test_a_tie_goes_to_the_first() -> None:
     assert chosen.among[0].total_words == chosen.among[1].total_words
 
 
-def test_what_makes_no_output_takes_no_part() -> None:
-    def build(shape: AttentionShape, br: int, bc: int) -> Schedule:
-        whole = families()["flash2"].build(shape, br=br, bc=bc)
-        return replace(whole, body=renamed(whole.body))
-
-    backward = replace(families()["flash2"], name="backward", build=build)
-    chosen = best(
-        AttentionShape(64, 64, 8), 999, schedules={**families(), "backward": backward}
-    )  # fmt: skip
-    assert "backward" not in {each.schedule for each in chosen.among}
-
-
-def renamed(body: Any) -> Any:
-    """A tree that stores its output under another name, as a backward pass would."""
-    found = []
-    for node in body:
-        if isinstance(node, Move) and node.tensor.name == "O":
-            node = replace(node, tensor=replace(node.tensor, name="dQ"))
-        elif hasattr(node, "body"):
-            node = replace(node, body=renamed(node.body))
-        found.append(node)
-    return tuple(found)
+def test_backward_passes_take_no_part() -> None:
+    chosen = best(AttentionShape(64, 64, 8), 999)
+    assert {each.schedule for each in chosen.among} == set(families("forward"))
 
 
 def test_a_schedule_that_cannot_be_built_says_why() -> None:
@@ -119,10 +100,21 @@ def test_a_schedule_that_cannot_be_built_says_why() -> None:
 
 
 def test_the_note_says_which_and_why() -> None:
-    assert note(best(AttentionShape(8, 8, 2), 100)).splitlines() == [
-        "best: flash2, 72 words (n_q = 8, n_k = 8, d = 2, M = 100 words)",
-        "  also fit: flash1 144, square_tiling 224, standard 320, standard_tiled 384",
-    ]
+    said = {
+        100: [
+            "best: flash2, 72 words (n_q = 8, n_k = 8, d = 2, M = 100 words)",
+            "  also fit: flash1 144, square_tiling 224, standard 320, standard_tiled 384, "
+            "standard_passes 456",
+        ],
+        6: [
+            "best: square_tiling, 624 words (n_q = 8, n_k = 8, d = 2, M = 6 words)",
+            "  also fit: standard_tiled 656",
+            "  do not fit: standard (needs 26 words), standard_passes (needs 26 words), "
+            "flash1 (the smallest needs 11 words), flash2 (the smallest needs 11 words)",
+        ],
+    }
+    for words, lines in said.items():
+        assert note(best(AttentionShape(8, 8, 2), words)).splitlines() == lines
 
 
 def test_given_tiles_stay() -> None:
@@ -156,7 +148,7 @@ def test_a_sweep_chooses_for_each_case() -> None:
     for record in (small, large):
         assert record["chosen"] is True
         among = record["chosen_among"]
-        assert set(among) == set(families())
+        assert set(among) == set(families("forward"))
         assert among[record["schedule"]]["total_words"] == record["total_words"]
         fitting = [each["total_words"] for each in among.values() if each["fits"]]
         assert record["total_words"] == min(fitting)
@@ -191,6 +183,8 @@ def test_explain_and_bound_take_it_too() -> None:
         (("simulate", *SHAPE, "--sram", "3w"), ["--schedule best", "M = 3 words", "needs 4 words"]),
         (("simulate", *SHAPE, "--sram", "1KiB", "--tiles", "paper"), ["--tiles paper"]),
         (("tiles", *SHAPE, "--sram", "1KiB"), ["--schedule best has no tile sizes"]),
+        (("simulate", *SHAPE, "--sram", "1KiB", "--pass", "both"), ["--pass both", "forward"]),
+        (("explain", *SHAPE, "--sram", "1KiB", "--pass", "backward"), ["--pass backward"]),
     ],
 )
 def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], named: list[str]) -> None:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import strategies
 import trees
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from inputs import run as run_of
 
 from iosim import bounds
 from iosim.errors import CapacityError, ScheduleError
@@ -44,7 +45,7 @@ def test_the_peak_of_sampled_blocks_is_that_of_a_whole_run(case: strategies.Case
     assert (checked.peak_words, checked.peak_bytes) == (run.peak_words, run.peak_bytes)
     assert (counted.peak_words, counted.peak_bytes) == (run.peak_words, run.peak_bytes)
     assert full_tile_peak(schedule) >= run.peak_words
-    if not case.shape.causal:
+    if not case.shape.causal and case.shape.mask is None:
         assert full_tile_peak(schedule) == run.peak_words
 
 
@@ -131,6 +132,7 @@ def derived(schedule: Schedule) -> set[str]:
 
 @given(strategies.cases(names=("flash1", "flash2")))
 def test_flash_is_fused_and_does_not_materialise(case: strategies.Case) -> None:
+    assume(naive.visible_pairs(case.shape))  # what computes nothing is nothing
     assert derived(case.schedule) == {"fused", "whole_rows"}
 
 
@@ -147,6 +149,7 @@ def test_its_tiles_do_not_hold_whole_rows_but_of_one_column(case: strategies.Cas
 
 @given(strategies.shapes(), st.integers(1, 9), st.integers(1, 9))
 def test_releasing_keys_before_values_is_not_fused(shape: AttentionShape, br: int, bc: int) -> None:
+    assume(naive.visible_pairs(shape))
     for build in (trees.split_loads, trees.rows_kept):
         assert derived(build(shape, br, bc)) == {"whole_rows"}
 
@@ -155,6 +158,7 @@ def test_releasing_keys_before_values_is_not_fused(shape: AttentionShape, br: in
 def test_forming_the_scores_twice_is_rematerialising(
     shape: AttentionShape, br: int, bc: int
 ) -> None:
+    assume(naive.visible_pairs(shape))
     schedule = trees.scores_twice(shape, br, bc)
     assert derived(schedule) == {"fused", "whole_rows", "rematerialises"}
     # The second pass in other tiles than the first.
@@ -256,6 +260,10 @@ def smallest(name: str) -> Schedule:
     return family.build(SHAPE, **dict.fromkeys(family.tiles, 2))
 
 
+# Lines of listings that nothing reads from: FA1 clears dK and dV in HBM, and then on chip again.
+NEEDLESS = {"initialise dK = 0, dV = 0 in HBM"}
+
+
 @pytest.mark.parametrize("name", sorted(families()))
 def test_every_move_and_computation_is_needed(name: str) -> None:
     """Leave one out: check refuses it, or what it computes is wrong."""
@@ -270,14 +278,17 @@ def test_every_move_and_computation_is_needed(name: str) -> None:
         return [
             outputs[name]
             for inputs in data
-            for outputs in [execute(schedule, *inputs).outputs]
+            for outputs in [run_of(schedule, *inputs).outputs]
             for name in sorted(outputs)
         ]
 
     right = run(schedule)
     seen = set()
     for node, without in trees.edits_of_one(schedule, (Move, Compute), times=0):
+        assert isinstance(node, Move | Compute)
         seen.add(type(node))
+        if node.line in NEEDLESS:
+            continue
         if isinstance(node, Compute) and node.operation == "round_scores":
             continue  # float64 is not rounded; test_square_tiling.py shows what it is for
         try:
@@ -293,8 +304,8 @@ def test_every_move_and_computation_is_needed(name: str) -> None:
 def test_no_move_but_a_store_may_be_made_twice(name: str) -> None:
     for node, twice in trees.edits_of_one(smallest(name), Move, times=2):
         assert isinstance(node, Move)
-        if node.kind == "store":
-            assert count(twice).write_words > count(smallest(name)).write_words
+        if node.kind in ("store", "add"):
+            assert count(twice).total_words > count(smallest(name)).total_words
             check(twice)
         else:
             with pytest.raises(ScheduleError, match="resident"):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import test_check
 import test_execute
+import test_nested
 import test_tree
 import test_user_schedule
 
@@ -23,9 +24,21 @@ from iosim.reading.check import check
 from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
-from iosim.schedule import Dim, Family, Schedule, Tensor, families, family, free, load, problem
+from iosim.schedule import (
+    Dim,
+    Family,
+    Schedule,
+    Tensor,
+    backward_of,
+    families,
+    family,
+    free,
+    load,
+    problem,
+)
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
+from iosim.training import training_step
 
 SHAPE = AttentionShape(8, 8, 4)
 GOOD: dict[str, Any] = {"n_q": 4, "n_k": 4, "head_dim": 4}
@@ -47,6 +60,20 @@ def other_input() -> object:
     x = Tensor("X", (Dim("rows", 5),), "float32", "input")
     zeros = np.zeros((8, 4))
     return execute(Schedule("x", SHAPE, (*load("load X", x), *free(x))), zeros, zeros, zeros)
+
+
+def backward(**given: object) -> Callable[[], object]:
+    """Run a backward pass with these inputs beside Q, K and V; by default with none."""
+    zeros = np.zeros((8, 4))
+    schedule = family("flash1_backward").build(SHAPE, br=2, bc=2)
+    kept = {"dO": zeros, "O": zeros, "l": np.ones(8), "m": np.zeros(8)}
+    return lambda: execute(schedule, zeros, zeros, zeros, **(kept | given))  # type: ignore[arg-type]
+
+
+def other_forward() -> object:
+    """A training step whose forward pass stores P, and whose backward pass reads LSE."""
+    built = family("flash2_backward").build(SHAPE, br=2, bc=2), family("standard").build(SHAPE)
+    return training_step(*built, *[np.zeros((8, 4))] * 4)
 
 
 def tiles(name: str, words: int | None, rule: str = "best", **given: int) -> Callable[[], object]:
@@ -71,6 +98,11 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "more kv_heads": (shape(heads=2, kv_heads=4), ("heads is 2", "kv_heads is 4", "multiple")),
     "dtype": (shape(dtype="flaot16"), ("'flaot16'", "'float16'", "bfloat16, float32, float64")),
     "align": (shape(align="bottom"), ("'bottom'", "bottom-right, top-left")),
+    "dropout": (shape(dropout=1.0), ("dropout is 1.0", "from 0 up to, but not including, 1")),
+    "a schedule without dropout": (
+        lambda: test_user_schedule.trees.split_loads(shape(dropout=0.1)(), 2, 2),
+        ("'split_loads'", "drops nothing", "dropout 0.1"),
+    ),
     "schedule": (lambda: family("flas2"), ("'flas2'", "'flash2'", "standard_tiled")),
     "a memory of no words": (lambda: bounds.lower_bounds(SHAPE, 0), ("M is 0 words", "1")),
     "br=0": (lambda: family("flash2").build(SHAPE, br=0, bc=1), ("br is 0", "at least 1")),
@@ -99,7 +131,15 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("shape of x", "None"),
     ),
     "one symbol": (same_symbol, ("'n'", "5", "6")),
-    "an input that is none": (other_input, ("'X'", "Q, K and V")),
+    "an input that is none": (backward(LSE=np.zeros(8)), ("'LSE'", "flash1_backward", "dO, l, m")),
+    "another shape of dO": (backward(dO=np.zeros((8, 3))), ("dO has shape (8, 3)", "(1, 1, 8, 4)")),
+    "another shape of l": (backward(l=np.zeros((8, 1))), ("l has shape (8, 1)", "(1, 1, 8)")),
+    "no backward pass": (
+        lambda: backward_of(family("standard_tiled")),
+        ("'standard_tiled'", "standard, flash1, flash2"),
+    ),
+    "a step of two families": (other_forward, ("flash2_backward", "LSE", "standard", "S, P")),
+    "a missing input": (other_input, ("'X'", "is missing", "give X=...")),
 }
 
 
@@ -127,12 +167,16 @@ MODULES = (
     "shape",
     "bounds",
     "tiles",
+    "training",
+    "bounds_backward",
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
-        "standard", "standard_tiled", "flash1", "flash2",
+        "standard", "standard_tiled", "flash1", "flash2", "dropout", "dropout_backward",
+        "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
     *(f"reading.{name}" for name in (
-        "count", "check", "execute", "formula", "residency", "walk", "extent", "traffic",
+        "count", "check", "gradients", "execute", "formula", "residency", "walk", "extent",
+        "traffic",
     )),
 )  # fmt: skip
 
@@ -157,7 +201,8 @@ def raises_of(module: str) -> dict[tuple[str, int], str]:
 def all_mistakes(folder: Path) -> list[Callable[[], object]]:
     zeros = np.zeros((8, 4))
     actions = [action for action, _ in EXAMPLES.values()]
-    actions += [build for build, _ in test_tree.REFUSED.values()]
+    for refused in (test_tree.REFUSED, test_nested.REFUSED):
+        actions += [build for build, _ in refused.values()]
     for schedule, _ in test_check.WRONG.values():
         actions += [
             lambda s=schedule: check(s),  # type: ignore[misc]

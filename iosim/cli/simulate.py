@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import simulations
+from iosim.cli.cases import passes
 from iosim.output import heading, render, table, write_text
 from iosim.units import format_count
 
@@ -18,6 +18,7 @@ TRAFFIC = (
     *("br", "bc", "total_words", "total_bytes", "peak_words", "fits"),
     *("bound", "lower_bound_words", "gap"),
 )
+STEP = ("recomputed_flops", "saved_words")
 MEMORY = (
     *("slow_input_bytes", "slow_output_bytes", "extra_slow_words", "extra_slow_bytes"),
     "longest_seq_len",
@@ -25,9 +26,16 @@ MEMORY = (
 
 
 @click.command()
+@click.option(
+    "--pass",
+    "direction",
+    type=click.Choice(["forward", "backward", "both"]),
+    help="The pass of each schedule named: its forward one, its backward one, or a whole training "
+    "step.  [default: that of the schedule]",
+)
 @options.simulation
 @options.hbm
-def simulate(form: str, output: Path | None, **given: Any) -> None:
+def simulate(direction: str | None, form: str, output: Path | None, **given: Any) -> None:
     """Count the traffic of schedules, with the bound and the gap.
 
     Words and bytes cover batch and heads; bytes count accumulators and statistics as the float32
@@ -35,28 +43,37 @@ def simulate(form: str, output: Path | None, **given: Any) -> None:
     the sizes of the least traffic that fits. fits says whether the schedule fits the memory; where
     it does, gap is the traffic over the largest lower bound that may be claimed for it.
 
+    With --pass both a third row has the sums of a training step: beside them the FLOPs that form
+    scores again in the backward pass, and the words that this saves against standard attention,
+    which stores P.
+
     With --device or --hbm a second table says what each schedule keeps in slow memory: inputs,
     outputs, extra (S, P, statistics), and the longest sequence that fits, the rest being as stated.
     """
-    records = [run.to_dict() for run in simulations(given, SCHEDULES)]
-    text = _tables(records) if form == "table" else render(records, form)
+    records = [run.to_dict() for run in passes(given, SCHEDULES, direction)]
+    if form == "table":
+        text = _tables(records, STEP if direction == "both" else ())
+    else:
+        text = render(records, form)
     write_text(output, text)
 
 
-def _tables(records: Sequence[Mapping[str, Any]]) -> str:
+def _tables(records: Sequence[Mapping[str, Any]], more: Sequence[str]) -> str:
     """Return the table of traffic, and that of slow memory where its size is known."""
     same = [key for key in CASE if len({record[key] for record in records}) == 1]
     own = ["schedule", *(key for key in CASE if key not in same)]
+    if any(record["pass"] != "forward" for record in records):
+        own.insert(1, "pass")
     stated = [_stated(key, records[0][key]) for key in same]
     if "n_k" in own and all(record["n_k"] == record["n_q"] for record in records):
         own.remove("n_k")
         stated.insert(0, "n_k = n_q")
     text = f"{', '.join(stated)}\n\n" if stated else ""
-    text += table(records, (*own, *TRAFFIC))
-    hbm = next((record["hbm_bytes"] for record in records), None)
-    if hbm is not None:
-        text += f"\nslow memory of {format_count(hbm)} bytes\n\n"
-        text += table(records, (*own, *MEMORY))
+    text += table(records, (*own, *TRAFFIC, *more))
+    kept = [record for record in records if record.get("hbm_bytes") is not None]
+    if kept:
+        text += f"\nslow memory of {format_count(kept[0]['hbm_bytes'])} bytes\n\n"
+        text += table(kept, (*own, *MEMORY))
     return text
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from iosim.errors import IosimError, ScheduleError
-from iosim.precision import Precision, precision
+from iosim.precision import INTEGERS, Precision, held_in, precision, stored_in
+from iosim.random_bits import RandomState, kept
 from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.traffic import Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
@@ -29,11 +30,14 @@ Array = NDArray[Any]
 class Execution:
     """The outputs by tensor name, in the shape (..., heads, rows[, width]), and the traffic made.
 
-    `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none.
+    `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none. `kept` holds
+    the other tensors that are left in slow memory (P, or l and m), in the same form: what a
+    backward pass may read beside the outputs.
     """
 
     outputs: dict[str, Array]
     traffic: Traffic
+    kept: dict[str, Array]
 
     @property
     def O(self) -> Array:
@@ -54,15 +58,20 @@ def execute(
     *,
     capacity: int | None = None,
     scale: float | None = None,
+    random: RandomState | None = None,
+    **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
 
-    Leading axes of size 1 may be left out, and the outputs leave them out too. The arrays are
+    A backward schedule takes its `others` inputs by the names of their tensors: dO (batch, heads,
+    n_q, d_v) and what the forward pass left of O, LSE, m, l and P (see `iosim.training`). Leading
+    axes of size 1 may be left out, and the outputs leave them out too. The arrays are
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
-    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. Raises IosimError for
-    arrays that do not have the shape, ScheduleError or CapacityError as `check` does, and
-    ScheduleError for a read of words that nothing has written.
+    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default; `random` (seed 0, offset
+    0 by default) is what dropout draws its bits from. Raises IosimError for arrays that do not
+    have the shape and inputs that are missing or not asked for, ScheduleError or CapacityError as
+    `check` does, and ScheduleError for a read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -75,16 +84,22 @@ def execute(
     form = precision(shape.dtype)
     arrays = {"Q": np.asarray(q), "K": np.asarray(k), "V": np.asarray(v)}
     leading = _leading_axes(arrays, shape)
+    arrays |= _mask_bytes(schedule)
+    arrays |= _other_inputs(schedule, others, leading)
     slow = _SlowMemory(schedule, arrays, form)
     fast = FastMemory(capacity)
     tally = Tally()
     tiles: dict[Key, Array] = {}
-    context = _Context(schedule, form, 1 / math.sqrt(shape.head_dim) if scale is None else scale)
+    factor = 1 / math.sqrt(shape.head_dim) if scale is None else scale
+    context = _Context(schedule, form, factor, random or RandomState())
     operations = {
         id(node): find_operation(node)
         for node, _ in nodes(schedule.body)
         if isinstance(node, Compute)
     }
+    for node, _ in nodes(schedule.body):
+        if isinstance(node, Move):
+            tally.note(node, 0)  # a mask may leave it out altogether
     flops = 0
     with np.errstate(all="ignore"):  # infinities and NaN are carried to where they belong
         for node, position in walk(schedule):
@@ -104,6 +119,7 @@ def execute(
     fast.finish(schedule, slow.outputs)
     return Execution(
         outputs={name: slow.output(name, leading) for name in sorted(slow.outputs)},
+        kept={name: slow.array(name, leading) for name in slow.kept},
         traffic=Traffic(
             tensors=tally.tensors,
             lines=tally.lines,
@@ -129,11 +145,78 @@ def _leading_axes(arrays: Mapping[str, Array], shape: AttentionShape) -> int:
     return leading
 
 
+def _mask_bytes(schedule: Schedule) -> dict[str, Array]:
+    """Return the input "mask" where a schedule reads one: 1 where a query sees a key, else 0."""
+    tensor = inputs_of(schedule).get("mask")
+    if tensor is None:
+        return {}
+    found = np.ones([dim.n for dim in tensor.axes], np.uint8)
+    if schedule.mask is not None:
+        shape = schedule.shape
+        visible = schedule.mask.visible(slice(0, shape.n_q), slice(0, shape.n_k))
+        found[...] = 1 if visible is None else visible
+    return {"mask": found}
+
+
+def inputs_of(schedule: Schedule) -> dict[str, Tensor]:
+    """Return the tensors that start in slow memory, by name.
+
+    >>> from iosim.schedule import family
+    >>> backward = family("flash2_backward").build(AttentionShape(5, 7, 2), br=2, bc=3)
+    >>> sorted(inputs_of(backward))
+    ['K', 'LSE', 'O', 'Q', 'V', 'dO']
+    """
+    moves = (node for node, _ in nodes(schedule.body) if isinstance(node, Move))
+    return {move.tensor.name: move.tensor for move in moves if move.tensor.place == "input"}
+
+
+def _other_inputs(
+    schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
+) -> dict[str, Array]:
+    """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
+    own = ("Q", "K", "V", "mask")  # the mask is the schedule's
+    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in own}
+    for name in given:
+        if name not in wanted:
+            asked = f"; it reads {', '.join(wanted)}" if wanted else " beside Q, K and V"
+            raise IosimError(f"{schedule.name} reads no input {name!r}{asked}")
+    arrays = {}
+    for name, tensor in wanted.items():
+        if name not in given:
+            what = "the gradient of O" if name == "dO" else "which the forward pass leaves"
+            raise IosimError(
+                f"input {name!r} of {schedule.name} is missing; give {name}=..., {what}"
+            )
+        arrays[name] = np.asarray(given[name])
+        full = _shape(tensor)
+        if arrays[name].shape != _shape(tensor, leading):
+            raise IosimError(
+                f"{name} has shape {arrays[name].shape}, but the schedule is for {full}"
+            )
+    return arrays
+
+
+def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
+    """Return the shape (batch, heads, rows[, width]) of a tensor: its heads are one axis.
+
+    The last `leading` of (batch, heads) stay; a tensor without these axes has its own shape.
+    """
+    sizes = [dim.n for dim in tensor.axes]
+    indexed = sum(dim.indexed for dim in tensor.axes)
+    if not indexed:
+        return tuple(sizes)
+    return (sizes[0], math.prod(sizes[1:indexed]))[2 - leading :] + tuple(sizes[indexed:])
+
+
 class _Context:
     """What operations may ask about their tile (see `operations.Tile`)."""
 
-    def __init__(self, schedule: Schedule, form: Precision, scale: float) -> None:
+    def __init__(
+        self, schedule: Schedule, form: Precision, scale: float, random: RandomState
+    ) -> None:
         self.scale = scale
+        self.random = random
+        self.dropout = schedule.shape.dropout
         self.position: Position = {}
         self._mask = schedule.mask
         self._shape = schedule.shape
@@ -153,6 +236,17 @@ class _Context:
         if self._mask is None:
             return None
         return self._mask.visible(self._rows(self._mask.query), self._rows(self._mask.key))
+
+    def kept(self, random: RandomState) -> NDArray[np.bool_]:
+        shape = self._shape
+        batch, kv_head, group = (
+            np.arange(at.start, at.stop) for at in map(self._rows, ("batch", "kv_head", "group"))
+        )
+        head = kv_head[:, None] * shape.group + group
+        heads = (batch[:, None] * shape.heads + head.ravel()).ravel()
+        rows, columns = self._rows("query"), self._rows("key")
+        found = kept(random, self.dropout, heads, rows, columns)
+        return found[0] if len(heads) == 1 else found
 
     def rounded(self, array: Array) -> Array:
         return self._form.round(array)
@@ -194,17 +288,18 @@ class _SlowMemory:
     def __init__(self, schedule: Schedule, inputs: Mapping[str, Array], form: Precision) -> None:
         self.moved = 0
         self.outputs: set[str] = set()
+        self.kept: list[str] = []
+        self._tensors: dict[str, Tensor] = {}
         self._arrays: dict[str, Array] = {}
         self._written: dict[str, NDArray[np.bool_]] = {}
         for node, _ in nodes(schedule.body):
             if not isinstance(node, Move) or node.tensor.name in self._arrays:
                 continue
             tensor = node.tensor
+            self._tensors[tensor.name] = tensor
             full = tuple(dim.n for dim in tensor.axes)
-            storage = precision(tensor.dtype).storage
+            storage = stored_in(tensor.dtype)
             if tensor.place == "input":
-                if tensor.name not in inputs:
-                    raise ScheduleError(f"input {tensor.name!r} is not one of Q, K and V")
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
                 self._arrays[tensor.name] = array.reshape(full)
@@ -215,6 +310,8 @@ class _SlowMemory:
                 self._written[tensor.name] = np.zeros(full, np.bool_)
                 if tensor.place == "output":
                     self.outputs.add(tensor.name)
+                else:
+                    self.kept.append(tensor.name)
 
     def load(self, move: Move, ranges: Ranges) -> Array:
         """Return a copy of a tile in the dtype it is held in."""
@@ -225,19 +322,20 @@ class _SlowMemory:
                 f"{where(move)}: load of {tile_name(move.tensor, ranges)}, "
                 "some words of which nothing has written"
             )
-        tile = self._arrays[move.tensor.name][at]
+        tile = np.asarray(self._arrays[move.tensor.name][at])
         self.moved = tile.size
-        return tile.astype(_held(move.tensor))
+        return tile.astype(held_in(move.tensor.held))
 
     def room(self, tensor: Tensor, ranges: Ranges) -> Array:
-        """Return a tile of NaN: whoever reads it before writing it will see."""
+        """Return a tile of NaN or, of integers, the largest: an early reader will see it."""
         shape = [
             stop - first
             for (first, stop), dim in zip(ranges, tensor.axes, strict=True)
             if not dim.indexed
         ]
         self.moved = 0
-        return np.full(shape, np.nan, _held(tensor))
+        held = held_in(tensor.held)
+        return np.full(shape, np.iinfo(held).max if tensor.held in INTEGERS else np.nan, held)
 
     def store(self, move: Move, ranges: Ranges, tile: Array) -> None:
         """Copy a tile out, rounded to its item type in slow memory; add it for an `add`."""
@@ -260,15 +358,11 @@ class _SlowMemory:
         """Return an output with the leading axes (batch, heads) that the inputs had."""
         if not self._written[name].all():
             raise ScheduleError(f"output {name!r} has words that nothing has written")
-        array = self._arrays[name]
-        batch, kv_heads, group, *rest = array.shape
-        full = (batch, kv_heads * group, *rest)
-        return array.reshape(full[2 - leading :])
+        return self.array(name, leading)
 
-
-def _held(tensor: Tensor) -> np.dtype[Any]:
-    """Return the dtype in which NumPy holds a resident tile: wide enough to compute in."""
-    return precision(tensor.held).accumulator
+    def array(self, name: str, leading: int) -> Array:
+        """Return a tensor with the leading axes (batch, heads) that the inputs had."""
+        return self._arrays[name].reshape(_shape(self._tensors[name], leading))
 
 
 def _index(axes: tuple[Dim, ...], ranges: Ranges) -> tuple[int | slice, ...]:

@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from iosim.schedule.nested import blocks_met
+from iosim.schedule.relation import Causal
 from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
 Range = tuple[int, int]
 Ranges = tuple[Range, ...]
 # Where the walk stands: for each axis looped over, the Dim, the block, and the rows it means.
 Position = dict[str, tuple[Dim, int, Range]]
-Blocks = Callable[[For, range], Sequence[int]]
+Blocks = Callable[[For, Sequence[int]], Sequence[int]]
 
 
-def all_blocks(loop: For, blocks: range) -> Sequence[int]:
+def all_blocks(loop: For, blocks: Sequence[int]) -> Sequence[int]:
     """Return every block, as a machine runs them."""
     return blocks
 
@@ -22,22 +24,52 @@ def corner_blocks(schedule: Schedule) -> Blocks:
 
     It is the first two and the last two blocks of each axis. Blocks of one size along an axis
     without a relation are alike, so that two of them are enough; along an axis of `kept_axes` all
-    blocks are needed.
+    blocks are needed. Under a relation blocks differ in what they meet, and it says which show all
+    kinds of them.
     """
     related: set[str] = set()
-    for node, _ in nodes(schedule.body):
+    all_needed = set(kept_axes(schedule))
+    samples: dict[tuple[str, int], set[int]] = {}
+    for node, loops in nodes(schedule.body):
         if isinstance(node, For) and node.relation is not None:
-            related |= {node.relation.query, node.relation.key}
-    kept = kept_axes(schedule)
+            pair = {node.relation.query, node.relation.key}
+            related |= pair
+            nested = any(each.dim.parent for each in (*loops, node) if each.dim.name in pair)
+            if not nested:
+                for dim, blocks in _samples(node, loops):
+                    samples.setdefault((dim.name, dim.block), set()).update(blocks)
+            elif not isinstance(node.relation, Causal):
+                all_needed |= pair  # a mask knows the kinds of blocks of an axis cut once
 
-    def choose(loop: For, blocks: range) -> Sequence[int]:
-        if loop.dim.name in kept:
+    def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
+        dim = loop.dim
+        if dim.name in all_needed or dim.index in all_needed:
             return blocks
-        if loop.dim.name not in related and loop.dim.n % loop.dim.block == 0:
+        if dim.name not in related and dim.parent is None and dim.n % dim.block == 0:
             return blocks[:2]
+        if loop.relation is None and (dim.name, dim.block) in samples:
+            return sorted({*blocks[:2], *blocks[-2:], *samples[dim.name, dim.block]})
         return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
 
     return choose
+
+
+def _samples(loop: For, loops: tuple[For, ...]) -> Iterator[tuple[Dim, set[int]]]:
+    """Yield the axes that a loop relates, with the blocks of each that show what there is to see.
+
+    They are blocks of each kind, and one that each of these meets.
+    """
+    relation = loop.relation
+    assert relation is not None
+    around = {each.dim.name: each.dim for each in (*loops, loop)}
+    query, key = around[relation.query], around[relation.key]
+    rows, columns = (set(blocks) for blocks in relation.samples(query, key))
+    for i in tuple(rows):
+        columns.update(relation.key_range(query, key, i)[:1])
+    for j in tuple(columns):
+        rows.update(relation.query_range(query, key, j)[:1])
+    yield query, rows
+    yield key, columns
 
 
 def kept_axes(schedule: Schedule) -> set[str]:
@@ -49,8 +81,9 @@ def kept_axes(schedule: Schedule) -> set[str]:
     made: dict[str, Counter[tuple[int, ...]]] = {}
     for node, loops in nodes(schedule.body):
         if isinstance(node, Move) and node.kind in ("load", "new", "free"):
-            own = [loop for loop in loops if node.tensor.has(loop.dim.name)]
-            axis.update((id(loop), loop.dim.name) for loop in own)
+            walked = [(loop, axis_walked(node.tensor, loop)) for loop in loops]
+            own = [loop for loop, name in walked if name]
+            axis.update((id(loop), name) for loop, name in walked if name)
             balance = made.setdefault(node.tensor.name, Counter())
             balance[tuple(map(id, own))] += -1 if node.kind == "free" else 1
     kept: set[str] = set()
@@ -60,6 +93,15 @@ def kept_axes(schedule: Schedule) -> set[str]:
             shared = apart[0].intersection(*apart)
             kept.update(axis[loop] for own in apart for loop in own - shared)
     return kept
+
+
+def axis_walked(tensor: Tensor, loop: For) -> str:
+    """Return the axis along which a loop moves the tensor's tile: its own, or that of its numbers.
+
+    Empty for none.
+    """
+    dim = loop.dim
+    return next((name for name in (dim.name, dim.index) if name and tensor.has(name)), "")
 
 
 def walk(
@@ -77,22 +119,43 @@ def _walk(
             yield node, position
         elif isinstance(node, For):
             name, dim = node.dim.name, node.dim
+            outside = position.get(name)
+            within = section(dim, position)
+            numbers = dim.numbers() if dim.index else None
             blocks = choose(node, visited_blocks(node, position))
             if node.order == "reverse" or (node.order == "snake" and outer and outer[-1] % 2):
                 blocks = blocks[::-1]
             for i in blocks:
-                position[name] = (dim, i, dim.range(i))
+                rows = dim.range(i, within)
+                position[name] = (dim, i, rows)
+                if numbers is not None:
+                    number = rows[0] // dim.block
+                    position[dim.index] = (numbers, number, (number, number + 1))
                 yield from _walk(node.body, choose, position, (*outer, i))
-            position.pop(name, None)
+            for each in (name, dim.index):
+                position.pop(each, None)
+            if outside is not None:
+                position[name] = outside
 
 
-def visited_blocks(loop: For, position: Position) -> range:
-    """Return the blocks that a loop visits at a position: all, or those its relation names."""
+def section(dim: Dim, position: Position) -> Range:
+    """Return the rows that a loop over `dim` cuts: all, or the current block of its parent."""
+    return (0, dim.n) if dim.parent is None else position[dim.name][2]
+
+
+def visited_blocks(loop: For, position: Position) -> Sequence[int]:
+    """Return the blocks that a loop visits at a position: all, or those its relation names.
+
+    They count from the first block of the current block of the Dim's parent, if it has one.
+    """
     relation = loop.relation
+    first, stop = section(loop.dim, position)
     if relation is None:
-        return range(loop.dim.blocks)
+        return range(loop.dim.blocks_in(stop - first))
     other = relation.query if loop.dim.name == relation.key else relation.key
-    dim, i, _ = position[other]
+    dim, i, rows = position[other]
+    if dim.parent is not None or loop.dim.parent is not None:
+        return blocks_met(relation, loop.dim, (first, stop), rows)
     if loop.dim.name == relation.key:
         return relation.key_range(dim, loop.dim, i)
     return relation.query_range(loop.dim, dim, i)
@@ -102,6 +165,12 @@ def tile_ranges(tensor: Tensor, position: Position) -> Ranges:
     """Return the rows of a tensor's current tile along each of its axes, (first, past the last)."""
     get = position.get
     return tuple([(0, dim.n) if (at := get(dim.name)) is None else at[2] for dim in tensor.axes])
+
+
+def whole_rows(tensor: Tensor, position: Position) -> Ranges:
+    """Return the current rows of a tensor at full width: all words of its last axis."""
+    ranges = tile_ranges(tensor, position)
+    return (*ranges[:-1], (0, tensor.axes[-1].n))
 
 
 def tile_words(ranges: Ranges) -> int:

@@ -9,6 +9,7 @@ from math import isqrt
 
 from iosim.errors import IosimError
 from iosim.schedule.attention import Problem, problem
+from iosim.schedule.dropout import drop_tile, save_random_state
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, Dim, For, Node, Remark, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
@@ -38,9 +39,8 @@ def square_tiling(shape: AttentionShape, br: int, bc: int) -> Schedule:
     """
     p = problem(shape, br, bc)
     slices = p.dim.cut(1, "d"), p.key.cut(1, "n_k")
-    return Schedule(
-        "square_tiling", shape, p.per_head(_body(p, bc, *slices)), p.mask, {"br": br, "bc": bc}
-    )
+    body = save_random_state(p, p.per_head(_body(p, bc, *slices)))
+    return Schedule("square_tiling", shape, body, p.mask, {"br": br, "bc": bc})
 
 
 def listed(shape: AttentionShape, b: int, *, maximum: bool = True) -> Schedule:
@@ -48,8 +48,8 @@ def listed(shape: AttentionShape, b: int, *, maximum: bool = True) -> Schedule:
 
     Without the `maximum`, as printed: A = e^S and its row sums l are stored, per head
     2 n N d + N + k N^2 + n N d words read and N^2 + N + N d written, with n = ceil(N / b) and
-    k = ceil(d / b); scores above 11.1 overflow in float16, above 88.7 in float32. Raises
-    IosimError for b below 1.
+    k = ceil(d / b); scores above 11.1 overflow in float16, above 88.7 in float32, and there is no
+    dropout. Raises IosimError for b below 1.
 
     >>> from iosim.reading.count import count
     >>> traffic = count(listed(AttentionShape(1024, 1024, 64), 16, maximum=False))
@@ -61,8 +61,10 @@ def listed(shape: AttentionShape, b: int, *, maximum: bool = True) -> Schedule:
     p = problem(shape, b, b)
     slices = p.dim.cut(b, "T_d"), p.key
     name = "square_tiling, as listed" if maximum else "square_tiling, as printed"
-    body = _body(p, b, *slices) if maximum else _printed(p, b, *slices)
-    return Schedule(name, shape, p.per_head(body), p.mask, {"b": b})
+    if not maximum:
+        return Schedule(name, shape, p.per_head(_printed(p, b, *slices)), p.mask, {"b": b})
+    body = save_random_state(p, p.per_head(_body(p, b, *slices)))
+    return Schedule(name, shape, body, p.mask, {"b": b})
 
 
 def _body(p: Problem, bc: int, column: Dim, key: Dim) -> tuple[Node, ...]:
@@ -94,6 +96,7 @@ def _body(p: Problem, bc: int, column: Dim, key: Dim) -> tuple[Node, ...]:
                 For(key, (
                     *load("load a slice of S_i and of V", S, V),
                     Compute("exponentiate", (S,), (S, m), "on chip, P = e^(S - m_i)"),
+                    *drop_tile(p, S),
                     Compute("accumulate", (O,), (S, V, O), "O_ic = O_ic + P V"),
                     *free(S, V),
                 ), line="for each slice of keys"),
