@@ -45,7 +45,7 @@ def test_it_is_what_an_execution_sets_aside(case: strategies.Case) -> None:
         if isinstance(node, Move)
     }
     found = slow_memory(schedule)
-    size = {place: 0 for place in ("input", "output", "slow")}
+    size = dict.fromkeys(("input", "output", "slow"), 0)
     for name, array in arrays.items():
         size[places[name]] += array.nbytes
     assert (found.input_bytes, found.output_bytes, found.extra_bytes) == tuple(size.values())

@@ -55,6 +55,7 @@ class Look(NamedTuple):
 LOOKS = {
     ("standard", "best"): Look("#D55E00", "s"),
     ("standard_tiled", "best"): Look("#E69F00", "D"),
+    ("square_tiling", "best"): Look("#56B4E9", "P"),
     ("flash1", "paper"): Look("#CC79A7", "^"),
     ("flash1", "best"): Look("#0072B2", "v"),
     ("flash2", "best"): Look("#009E73", "o"),
