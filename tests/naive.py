@@ -314,6 +314,17 @@ def general_large_memory(shape, words):
     return Fraction(pairs * full - kept * words, max(words - 1 + kept, 1))
 
 
+def small_memory_at_least(shape, words, value):
+    """Whether the bound is the least t with (m n d)^2 <= 5 M (t + M)^2, for each key-value head."""
+    products = (shape.group * shape.n_q * shape.n_k * shape.head_dim) ** 2
+    heads = shape.batch * shape.kv_heads
+    least = value // heads
+    enough = 5 * words * (least + words) ** 2 >= products
+    return value % heads == 0 and enough and (
+        least == 0 or 5 * words * (least - 1 + words) ** 2 < products
+    )  # fmt: skip
+
+
 def two_matmuls_at_least(shape, words, value):
     """Whether the bound value <= the sum of 2 m n k / sqrt(M) - 2M, and within a word each of it.
 

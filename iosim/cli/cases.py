@@ -94,7 +94,7 @@ def passes(
         yield from simulations(options, default, direction)
         return
     for case in cases(options):
-        for chosen in schedules(options, default):
+        for chosen in schedules(options, default, direction):
             forward, backward = (
                 list(simulations_of(pass_of(chosen, one), case, options)) for one in BEST_OF
             )
@@ -169,7 +169,8 @@ def schedules(
 ) -> list[Family]:
     """Return the schedules that the options name, or those of `default`.
 
-    With a `direction`, "forward" or "backward", that pass of each of them, and each once.
+    With a `direction`, "forward" or "backward", that pass of each of them, and each once. Raises
+    IosimError where the best is to be chosen of any pass but the forward one.
     """
     named = [
         BEST_OF["forward"] if name == BEST else family(name)
