@@ -94,7 +94,7 @@ def passes(
         yield from simulations(options, default, direction)
         return
     for case in cases(options):
-        for chosen in schedules(options, default, direction):
+        for chosen in schedules(options, default):
             forward, backward = (
                 list(simulations_of(pass_of(chosen, one), case, options)) for one in BEST_OF
             )
