@@ -1,0 +1,122 @@
+"""Kernels of a backward pass: a block for each tile of keys, and what stands around it."""
+
+import math
+
+from iosim.device.case import KernelCall
+from iosim.device.kernels import Known
+from iosim.device.launch import Launch
+from iosim.device.moves import (
+    FLOAT,
+    Moves,
+    Setting,
+    blocks_per_sm,
+    expect_grid,
+    role,
+    stream,
+    tickets,
+    visited,
+)
+
+PARTIAL_SECTORS = "it stores parts of sectors, so that more bytes are stored, by how many varies"
+
+
+@role("backward")
+def backward(known: Known, call: KernelCall, setting: Setting) -> Moves:
+    """A block for each tile of keys keeps K and V and walks Q and dO; dQ is added in float32."""
+    shape, facts, item = setting.shape, known.facts, setting.shape.item_bytes
+    br, bc = known.tiles["br"], known.tiles["bc"]
+    pairs = visited(shape, br, bc)
+    heads = shape.batch * shape.heads
+    tiles = heads * math.ceil(shape.n_k / bc)
+    width = shape.head_dim + shape.value_dim
+    added = pairs.pairs * br  # rows of dQ are added in whole tiles
+    streamed = added if facts.whole_tiles else pairs.query_rows
+    reads = {
+        "K": heads * shape.n_k * shape.head_dim * item,
+        "V": heads * shape.n_k * shape.value_dim * item,
+        "Q": heads * streamed * shape.head_dim * item,
+        "dO": heads * streamed * shape.value_dim * item,
+        "LSE": heads * streamed * FLOAT,
+        "D": heads * streamed * FLOAT,
+    }
+    writes = {
+        "dK": heads * shape.n_k * shape.head_dim * item,
+        "dV": heads * shape.n_k * shape.value_dim * item,
+    }
+    each = tickets(known, tiles, call.grid)
+    at_once, notes = blocks_per_sm(call, setting.profile)
+    if facts.persistent:
+        blocks = min(tiles, at_once * setting.profile.machine.sms)
+        notes += expect_grid(call, blocks, f"a persistent grid over tiles of {bc} keys")
+    else:
+        notes += expect_grid(call, tiles, f"a block for each {bc} keys")
+    return Moves(
+        reads=reads | each,
+        writes=writes | each,
+        adds={"dQ": heads * added * (known.width or shape.head_dim) * FLOAT},
+        # dQ is read where it is added to: it is an input, set to zero before.
+        compulsory_read=heads * shape.n_q * (width * item + 2 * FLOAT + shape.head_dim * FLOAT)
+        + shape.batch * shape.kv_heads * shape.n_k * width * item,
+        compulsory_write=sum(writes.values()) + heads * shape.n_q * shape.head_dim * FLOAT,
+        flops=2 * heads * pairs.products * (3 * shape.head_dim + 2 * shape.value_dim),
+        launch=Launch(
+            heads=heads,
+            owner_rows=shape.n_k,
+            owner_block=bc,
+            owner_row_read_bytes=width * item,
+            owner_row_write_bytes=width * item,
+            stream_rows=shape.n_q,
+            stream_block=br,
+            stream_row_bytes=width * item + 2 * FLOAT,
+            blocks_per_sm=at_once,
+            owner_group=shape.group,
+            stream_add_bytes=shape.head_dim * FLOAT,
+            causal=shape.causal,
+            causal_offset=shape.causal_offset,
+            owner_is_query=False,
+            stream_descending=facts.keys == "descending",
+            persistent=call.grid if facts.persistent else None,
+        ),
+        tiles={"br": br, "bc": bc},
+        notes=notes,
+    )
+
+
+@role("backward_dot")
+def backward_dot(known: Known, call: KernelCall, setting: Setting) -> Moves:
+    """D = rowsum(dO * O), and dQ set to zero where it will be added to."""
+    shape, facts = setting.shape, known.facts
+    rows = shape.batch * shape.heads * shape.n_q
+    words = rows * shape.value_dim * shape.item_bytes
+    writes = {"D": rows * FLOAT * facts.dot_writes}
+    if facts.clears_dq:
+        writes["dQ in float32"] = rows * shape.head_dim * FLOAT
+    notes = (PARTIAL_SECTORS,) if facts.partial_sectors else ()
+    return stream({"O": words, "dO": words}, writes, notes)
+
+
+@role("convert_dq")
+def convert_dq(known: Known, call: KernelCall, setting: Setting) -> Moves:
+    """The float32 dQ, scaled and rounded."""
+    shape = setting.shape
+    words = shape.batch * shape.heads * shape.n_q * shape.head_dim
+    return stream(
+        {"dQ in float32": words * FLOAT},
+        {"dQ": words * shape.item_bytes},
+        (PARTIAL_SECTORS,) if known.facts.partial_sectors else (),
+    )
+
+
+@role("copy")
+def copy(known: Known, call: KernelCall, setting: Setting) -> Moves:
+    """A copy of one tensor, of Q's size or K's if the grid fits one, else of what the grid holds."""
+    shape, each = setting.shape, known.tiles["threads"] * known.tiles["each"]
+    sizes = (
+        shape.batch * shape.heads * shape.n_q * shape.head_dim,
+        shape.batch * shape.kv_heads * shape.n_k * shape.head_dim,
+    )
+    fitting = [words for words in sizes if math.ceil(words / each) == call.grid]
+    words = fitting[0] if fitting else call.grid * each
+    notes = () if fitting else ("what it copies is not known; its grid says how much at most",)
+    size = {"tensor": words * shape.item_bytes}
+    return stream(size, size, notes)
