@@ -109,7 +109,7 @@ def convert_dq(known: Known, call: KernelCall, setting: Setting) -> Moves:
 
 @role("copy")
 def copy(known: Known, call: KernelCall, setting: Setting) -> Moves:
-    """A copy of one tensor, of Q's size or K's if the grid fits one, else of what the grid holds."""
+    """A copy of one tensor: of Q's or K's size if the grid fits it, else of what the grid holds."""
     shape, each = setting.shape, known.tiles["threads"] * known.tiles["each"]
     sizes = (
         shape.batch * shape.heads * shape.n_q * shape.head_dim,

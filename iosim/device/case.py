@@ -98,8 +98,8 @@ def case_of(entry: Any, where: str) -> Case:
     """Return one case; `where` names it in errors.
 
     >>> call = {"kernel": "k", "grid": 64, "block": 128, "registers": 255, "smem_bytes": 66560}
-    >>> case = case_of({"op": "fwd", "backend": "x", "n_q": 8192, "n_k": 8192, "head_dim": 128,
-    ...     "heads": 1, "kv_heads": 1, "causal": True, "dtype": "float16", "kernels": [call]}, "here")
+    >>> case = case_of({"op": "fwd", "n_q": 8192, "n_k": 8192, "head_dim": 128, "heads": 1,
+    ...     "kv_heads": 1, "causal": True, "dtype": "float16", "kernels": [call]}, "here")
     >>> case.shape.n_q, case.kernels[0].registers
     (8192, 255)
     """

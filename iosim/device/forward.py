@@ -12,7 +12,6 @@ from iosim.device.moves import (
     SECTOR,
     Moves,
     Setting,
-    Unplanned,
     blocks_per_sm,
     expect_grid,
     of_schedule,
@@ -22,6 +21,7 @@ from iosim.device.moves import (
     tickets,
     visited,
 )
+from iosim.errors import IosimError
 from iosim.schedule.registry import family
 from iosim.shape import AttentionShape
 
@@ -156,7 +156,7 @@ def split_merge(known: Known, call: KernelCall, setting: Setting) -> Moves:
     """Reads the partial results of all splits once and writes O."""
     split = setting.after("split_forward")
     if split is None:
-        raise Unplanned("it merges splits, but no kernel that makes them stands before it")
+        raise IosimError("it merges splits, but no kernel that makes them stands before it")
     shape, splits, facts = setting.shape, split.tiles["splits"], known.facts
     rows = shape.batch * shape.heads * shape.n_q
     reads = dict(split.writes)
@@ -164,7 +164,7 @@ def split_merge(known: Known, call: KernelCall, setting: Setting) -> Moves:
     if facts.rows_by_width:
         rows_each = facts.rows_by_width.get(str(known.width))
         if rows_each is None:
-            raise Unplanned(f"how many rows a block merges at d {known.width} is not known")
+            raise IosimError(f"how many rows a block merges at d {known.width} is not known")
         sectors = math.ceil(rows_each * FLOAT / SECTOR) * SECTOR * call.grid
         reads["partial statistics"] = splits * sectors
         writes["LSE"] = sectors

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from iosim.errors import IosimError
 from iosim.device.case import KernelCall
 from iosim.device.kernels import Known
 from iosim.device.launch import Launch
@@ -57,10 +56,6 @@ class Moves:
     def add_bytes(self) -> int:
         """Bytes that are added in L2."""
         return sum(self.adds.values())
-
-
-class Unplanned(IosimError):
-    """A known kernel in a place where nothing is known of what it moves; says why."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from iosim.device import backward, forward, unfused  # noqa: F401  they register
 from iosim.device.case import Case, KernelCall
 from iosim.device.hbm import HbmTraffic, simulate
 from iosim.device.kernels import Known, recognise
-from iosim.device.moves import ROLES, Moves, Setting, Unplanned
+from iosim.device.moves import ROLES, Moves, Setting
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.shape import AttentionShape
@@ -142,10 +142,8 @@ def predict_kernel(
     try:
         moves = ROLES[known.role](known, call, setting)
         levels = of_moves(moves, setting.shape, setting.profile)
-    except Unplanned as error:
+    except IosimError as error:
         return replace(found, notes=(*notes, f"{error}: nothing is predicted")), known, None
-    except IosimError as error:  # a launch that no device could make
-        return replace(found, notes=(*notes, str(error))), known, None
     return replace(found, **levels, notes=(*notes, *moves.notes)), known, moves
 
 

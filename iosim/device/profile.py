@@ -15,7 +15,8 @@ from iosim.machine import Machine, machine
 class Profile:
     """What the L2 model has to know of a device beyond `Machine`.
 
-    `sm_bytes_per_second` is the most that L2 delivers to all SMs. `l2_partitions` hold `l2_bytes` together, with `l2_ways` lines of `line_bytes` a set.
+    `sm_bytes_per_second` is the most that L2 was seen to deliver to all SMs.
+    `l2_partitions` hold `l2_bytes` together, with `l2_ways` lines of `line_bytes` a set.
     `fitted` are the parameters that no document states, with `fit` saying how they were found.
     `sources` maps every other field to what states it.
     """
