@@ -28,7 +28,7 @@ DEFAULT_DEVICE = "H200"
 device = click.option(
     "--device",
     metavar="NAME",
-    help="The GPU, one whose L2 is described: H200.  [default: the one that --cases names, or H200]",
+    help="A GPU whose L2 is described: H200.  [default: the one that --cases names, or H200]",
 )
 
 
@@ -112,7 +112,7 @@ def _of_schedules(given: dict[str, Any], device: str | None) -> Iterator[dict[st
 
 
 def _planned(given: dict[str, Any], machine: Machine) -> Iterator[Schedule]:
-    """Yield the schedules on the tiles given, on those of --tiles, or on our kernels' usual ones."""
+    """Yield the schedules on the tiles given, by the rule of --tiles, or on the usual ones."""
     from iosim.gpu.plan import KERNELS, usual_tiles
 
     for shape in shapes(given):
@@ -130,8 +130,8 @@ def _planned(given: dict[str, Any], machine: Machine) -> Iterator[Schedule]:
 
 def _calls(schedule: Schedule, chosen: "Profile") -> list["KernelCall"]:
     """Return the launches of our kernels that run a schedule on a device, none if none does."""
-    from iosim.device.case import KernelCall
-    from iosim.gpu.plan import KERNELS, RESERVED_BYTES, Limits, launches
+    from iosim.device.case import RESERVED_BYTES, KernelCall
+    from iosim.gpu.plan import KERNELS, Limits, launches
 
     if schedule.name not in KERNELS:
         return []

@@ -5,6 +5,7 @@ import math
 from iosim.device.case import KernelCall
 from iosim.device.kernels import Known
 from iosim.device.launch import Launch
+from iosim.device.merging import share_of
 from iosim.device.moves import (
     FLOAT,
     Moves,
@@ -50,6 +51,25 @@ def backward(known: Known, call: KernelCall, setting: Setting) -> Moves:
         notes += expect_grid(call, blocks, f"a persistent grid over tiles of {bc} keys")
     else:
         notes += expect_grid(call, tiles, f"a block for each {bc} keys")
+    launch = Launch(
+        heads=heads,
+        owner_rows=shape.n_k,
+        owner_block=bc,
+        owner_row_read_bytes=width * item,
+        owner_row_write_bytes=width * item,
+        stream_rows=shape.n_q,
+        stream_block=br,
+        stream_row_bytes=width * item + 2 * FLOAT,
+        blocks_per_sm=at_once,
+        owner_group=shape.group,
+        stream_add_bytes=shape.head_dim * FLOAT,
+        causal=shape.causal,
+        causal_offset=shape.causal_offset,
+        owner_is_query=False,
+        stream_descending=facts.keys == "descending",
+        persistent=call.grid if facts.persistent else None,
+    )
+    share = share_of(known, launch, shape.head_dim, setting.profile.machine.sms)
     return Moves(
         reads=reads | each,
         writes=writes | each,
@@ -59,24 +79,8 @@ def backward(known: Known, call: KernelCall, setting: Setting) -> Moves:
         + shape.batch * shape.kv_heads * shape.n_k * width * item,
         compulsory_write=sum(writes.values()) + heads * shape.n_q * shape.head_dim * FLOAT,
         flops=2 * heads * pairs.products * (3 * shape.head_dim + 2 * shape.value_dim),
-        launch=Launch(
-            heads=heads,
-            owner_rows=shape.n_k,
-            owner_block=bc,
-            owner_row_read_bytes=width * item,
-            owner_row_write_bytes=width * item,
-            stream_rows=shape.n_q,
-            stream_block=br,
-            stream_row_bytes=width * item + 2 * FLOAT,
-            blocks_per_sm=at_once,
-            owner_group=shape.group,
-            stream_add_bytes=shape.head_dim * FLOAT,
-            causal=shape.causal,
-            causal_offset=shape.causal_offset,
-            owner_is_query=False,
-            stream_descending=facts.keys == "descending",
-            persistent=call.grid if facts.persistent else None,
-        ),
+        launch=launch,
+        merged=round(share * sum(reads[name] for name in ("Q", "dO", "LSE", "D"))),
         tiles={"br": br, "bc": bc},
         notes=notes,
     )

@@ -14,6 +14,7 @@ from typing import Any, cast
 from iosim.errors import IosimError
 from iosim.shape import AttentionShape
 
+RESERVED_BYTES = 1024  # of shared memory, by the system for each block
 OPERATIONS = ("fwd", "bwd", "std")
 _SHAPE = ("n_q", "n_k", "head_dim", "heads", "kv_heads", "causal", "dtype")
 _SHAPE_IF_GIVEN = ("batch", "value_dim", "align")

@@ -7,6 +7,7 @@ from iosim.bounds import compulsory_words
 from iosim.device.case import KernelCall
 from iosim.device.kernels import Known
 from iosim.device.launch import Launch
+from iosim.device.merging import share_of
 from iosim.device.moves import (
     FLOAT,
     SECTOR,
@@ -47,6 +48,8 @@ def forward(known: Known, call: KernelCall, setting: Setting) -> Moves:
         notes += expect_grid(call, tiles, f"a block for each {br} queries")
     if facts.spills:
         notes += ("registers that it spills and reads again through L2 are not predicted",)
+    launch = forward_launch(known, shape, br, bc, at_once, call.grid)
+    share = share_of(known, launch, shape.head_dim, profile.machine.sms)
     read, write = compulsory_words(shape)
     lse = FLOAT * shape.batch * shape.heads * shape.n_q if facts.writes_lse else 0
     return Moves(
@@ -55,7 +58,8 @@ def forward(known: Known, call: KernelCall, setting: Setting) -> Moves:
         compulsory_read=read * shape.item_bytes,
         compulsory_write=write * shape.item_bytes + lse,
         flops=product_flops(shape, br, bc),
-        launch=forward_launch(known, shape, br, bc, at_once, call.grid),
+        launch=launch,
+        merged=round(share * (reads["K"] + reads["V"])),
         tiles={"br": br, "bc": bc},
         notes=notes,
     )
@@ -154,9 +158,10 @@ def partial_bytes(known: Known, shape: AttentionShape, splits: int) -> dict[str,
 @role("split_merge")
 def split_merge(known: Known, call: KernelCall, setting: Setting) -> Moves:
     """Reads the partial results of all splits once and writes O."""
-    split = setting.after("split_forward")
-    if split is None:
+    found = setting.last("split_forward")
+    if found is None:
         raise IosimError("it merges splits, but no kernel that makes them stands before it")
+    split = found[1]
     shape, splits, facts = setting.shape, split.tiles["splits"], known.facts
     rows = shape.batch * shape.heads * shape.n_q
     reads = dict(split.writes)

@@ -35,8 +35,10 @@ class Facts:
     are rows a block of a merge. `dot_writes` is how often a sector of D is stored, `clears_dq`
     whether dQ is set to zero, `partial_sectors` whether stores of parts of sectors raise the bytes
     by an amount that nobody knows before, `spills` whether registers come back through L2.
-    `threads` is the block that the tiles hold for, `swaps_groups` whether one query with grouped
-    heads runs as a group of queries. `sources` maps every stated field to what states it.
+    `in_step`, `in_step_causal` and `merged_share` say how many requests merge before L2
+    (`merging`). `grid` says what x, y and z of the grid count, `threads` is the block that the
+    tiles hold for, `swaps_groups` whether one query with grouped heads runs as a group of queries.
+    `sources` maps every stated field to what states it.
     """
 
     name: str
@@ -47,6 +49,10 @@ class Facts:
     tiles_by_width: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     rows_by_width: Mapping[str, int] = field(default_factory=dict, hash=False)
     bytes_per_block: Mapping[str, int] = field(default_factory=dict, hash=False)
+    grid: tuple[str, ...] = ()
+    in_step: Mapping[str, float] = field(default_factory=dict, hash=False)
+    in_step_causal: Mapping[str, float] = field(default_factory=dict, hash=False)
+    merged_share: Mapping[str, float] = field(default_factory=dict, hash=False)
     threads: int | None = None
     keys: str = "ascending"
     persistent: bool = False

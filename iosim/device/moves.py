@@ -29,7 +29,8 @@ class Moves:
 
     `adds` are float32 sums into L2 (dQ). `compulsory_read` and `compulsory_write` are bytes: every
     input and output once. `flops` are those of the matrix products, on whole tiles that a mask
-    does not hide. `launch` is the grid as L2 sees it, None for a kernel that only streams.
+    does not hide. `launch` is the grid as L2 sees it, None for a kernel that only streams. `merged`
+    are bytes that SMs get without a lookup of their own in L2, an estimate.
     """
 
     reads: Mapping[str, int]
@@ -39,6 +40,7 @@ class Moves:
     adds: Mapping[str, int] = field(default_factory=dict)
     flops: int = 0
     launch: Launch | None = None
+    merged: int = 0
     tiles: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -66,9 +68,9 @@ class Setting:
     profile: Profile
     before: tuple[tuple[Known, Moves], ...] = ()
 
-    def after(self, role: str) -> Moves | None:
-        """Return what the last kernel of a role before this one moves, None if there is none."""
-        found = [moves for known, moves in self.before if known.role == role]
+    def last(self, *roles: str) -> tuple[Known, Moves] | None:
+        """Return the last kernel before this one that has one of these roles, and its moves."""
+        found = [each for each in self.before if each[0].role in roles]
         return found[-1] if found else None
 
 

@@ -8,6 +8,7 @@ from iosim.bounds import compulsory_words
 from iosim.device.case import KernelCall
 from iosim.device.forward import product_flops
 from iosim.device.launch import Launch
+from iosim.device.merging import OWN_WINDOW, share
 from iosim.device.moves import FLOAT, Moves, blocks_per_sm, of_schedule
 from iosim.device.predict import LEVELS, Prediction, of_moves
 from iosim.device.profile import Profile
@@ -103,9 +104,11 @@ def _whole(schedule: Schedule, call: KernelCall, profile: Profile) -> Moves:
     read, write = compulsory_words(shape)
     rows = shape.batch * shape.heads * shape.n_q
     statistics = rows * FLOAT * len([name for name in writes if name in ("LSE", "l", "m")])
-    launch = None
+    launch, merged = None, 0
     if schedule.name == "flash2":
         launch = flash2_launch(shape, tiles["br"], tiles["bc"], at_once)
+        in_step = share(OWN_WINDOW, launch, profile.machine.sms)
+        merged = round(in_step * (reads["K"] + reads["V"]))
     else:
         notes = (UNSIMULATED,)
     return Moves(
@@ -116,6 +119,7 @@ def _whole(schedule: Schedule, call: KernelCall, profile: Profile) -> Moves:
         adds=adds,
         flops=product_flops(shape, tiles["br"], tiles["bc"]),
         launch=launch,
+        merged=merged,
         tiles=tiles,
         notes=notes,
     )

@@ -12,15 +12,18 @@ def gemm(known: Known, call: KernelCall, setting: Setting) -> Moves:
     """A matrix product tile by tile: S = Q K^T before the softmax, O = P V after it.
 
     A tile of m x n of the column-major result reads m and n rows of the operands, of the whole
-    inner length. m runs along the keys of S, or along d_v of O; n along the queries.
+    inner length. m runs along the keys of S, or along d_v of O; n along the queries. The blocks of
+    a cluster stand side by side along n, and their rows of m come once for all of them.
     """
     shape, item = setting.shape, setting.shape.item_bytes
-    scores = setting.after("softmax") is None
+    last = setting.last("softmax", "gemm")
+    scores = last is None or last[0].role != "softmax"
     m, n = known.tiles["m"], known.tiles["n"]
     across, inner = (shape.n_k, shape.head_dim) if scores else (shape.value_dim, shape.n_k)
     heads = shape.batch * shape.heads
     columns, rows = math.ceil(across / m), math.ceil(shape.n_q / n)
     tiles = heads * columns * rows
+    left_bytes = tiles * m * inner * item
     left, right, result = ("K", "Q", "S") if scores else ("V", "P", "O")
     later = max(0, tiles - call.grid) * known.facts.ticket_bytes
     counter = {"tile counter": later} if later else {}
@@ -28,8 +31,9 @@ def gemm(known: Known, call: KernelCall, setting: Setting) -> Moves:
     if call.grid > tiles:
         notes = (f"the grid has {call.grid} blocks, more than {tiles} tiles of {m} x {n}",)
     return Moves(
-        reads={left: tiles * m * inner * item, right: tiles * n * inner * item, **counter},
+        reads={left: left_bytes, right: tiles * n * inner * item, **counter},
         writes={result: heads * shape.n_q * across * item, **counter},
+        merged=left_bytes - left_bytes // max(1, known.tiles.get("cluster", 1)),
         compulsory_read=heads * (across + shape.n_q) * inner * item,
         compulsory_write=heads * shape.n_q * across * item,
         flops=2 * heads * shape.n_q * across * inner,
