@@ -49,6 +49,14 @@ def other_input() -> object:
     return execute(Schedule("x", SHAPE, (*load("load X", x), *free(x))), zeros, zeros, zeros)
 
 
+def backward(**given: object) -> Callable[[], object]:
+    """Run a backward pass with these inputs beside Q, K and V; by default with none."""
+    zeros = np.zeros((8, 4))
+    schedule = family("flash1_backward").build(SHAPE, br=2, bc=2)
+    kept = {"dO": zeros, "O": zeros, "l": np.ones(8), "m": np.zeros(8)}
+    return lambda: execute(schedule, zeros, zeros, zeros, **(kept | given))  # type: ignore[arg-type]
+
+
 def tiles(name: str, words: int | None, rule: str = "best", **given: int) -> Callable[[], object]:
     return lambda: choose_tiles(family(name), SHAPE, words, rule, given)
 
@@ -99,7 +107,10 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("shape of x", "None"),
     ),
     "one symbol": (same_symbol, ("'n'", "5", "6")),
-    "an input that is none": (other_input, ("'X'", "Q, K and V")),
+    "an input that is none": (backward(LSE=np.zeros(8)), ("'LSE'", "flash1_backward", "dO, l, m")),
+    "another shape of dO": (backward(dO=np.zeros((8, 3))), ("dO has shape (8, 3)", "(1, 1, 8, 4)")),
+    "another shape of l": (backward(l=np.zeros((8, 1))), ("l has shape (8, 1)", "(1, 1, 8)")),
+    "a missing input": (other_input, ("'X'", "is missing", "give X=...")),
 }
 
 
@@ -130,6 +141,7 @@ MODULES = (
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
         "standard", "standard_tiled", "flash1", "flash2",
+        "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
     *(f"reading.{name}" for name in (
         "count", "check", "execute", "formula", "residency", "walk", "extent", "traffic",

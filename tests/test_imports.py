@@ -22,6 +22,7 @@ LAYERS = [
     {"machine", "model_config", "output", "data"},
     {"schedule", "shape", "softmax", "softmax_exact", "reference"},
     {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases", "measured", "device"},
+    {"training"},
     {"verify", "report", "plot", "audit"},
     {"cli"},
     {"__main__"},

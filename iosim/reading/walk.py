@@ -104,6 +104,12 @@ def tile_ranges(tensor: Tensor, position: Position) -> Ranges:
     return tuple([(0, dim.n) if (at := get(dim.name)) is None else at[2] for dim in tensor.axes])
 
 
+def whole_rows(tensor: Tensor, position: Position) -> Ranges:
+    """Return the current rows of a tensor at full width: all words of its last axis."""
+    ranges = tile_ranges(tensor, position)
+    return (*ranges[:-1], (0, tensor.axes[-1].n))
+
+
 def tile_words(ranges: Ranges) -> int:
     """Return the words of a tile."""
     words = 1

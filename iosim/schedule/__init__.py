@@ -4,6 +4,7 @@ What a schedule of one's own needs is importable from here.
 """
 
 from iosim.schedule.attention import Problem, problem
+from iosim.schedule.attention_backward import BackwardProblem, backward_problem
 from iosim.schedule.registry import Family, families, family, schedule
 from iosim.schedule.relation import Causal, Relation
 from iosim.schedule.tree import (
@@ -14,6 +15,7 @@ from iosim.schedule.tree import (
     Remark,
     Schedule,
     Tensor,
+    add,
     free,
     load,
     new,
@@ -21,6 +23,7 @@ from iosim.schedule.tree import (
 )
 
 __all__ = [
+    "BackwardProblem",
     "Causal",
     "Compute",
     "Dim",
@@ -32,6 +35,8 @@ __all__ = [
     "Remark",
     "Schedule",
     "Tensor",
+    "add",
+    "backward_problem",
     "families",
     "family",
     "free",

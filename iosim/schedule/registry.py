@@ -23,7 +23,8 @@ PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
-    `paper` is the tile rule of its source, from a shape and M in words, where it has one.
+    `paper` is the tile rule of its source, from a shape and M in words, where it has one. A
+    backward schedule names in `forward` that of the forward pass which leaves what it reads.
     """
 
     name: str
@@ -32,45 +33,69 @@ class Family:
     summary: str
     source: str = ""
     paper: PaperRule | None = None
+    forward: str = ""
+
+    @property
+    def direction(self) -> str:
+        """The pass it is a schedule of: "forward" or "backward"."""
+        return "backward" if self.forward else "forward"
 
 
 FAMILIES: dict[str, Family] = {}
 
 # Each module registers its schedules when it is imported.
-BUILT_IN = ("standard", "standard_tiled", "flash1", "flash2")
+BUILT_IN = (
+    "standard",
+    "standard_tiled",
+    "flash1",
+    "flash2",
+    "standard_backward",
+    "flash1_backward",
+    "flash2_backward",
+    "flash2_backward_q",
+)
 
 
 def schedule(
-    name: str, *, source: str, paper: PaperRule | None = None
+    name: str, *, source: str, paper: PaperRule | None = None, forward: str = ""
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a function `build(shape, tile sizes ...)` as the schedule of that name.
 
     The names of its parameters after the shape are the names of its tile sizes; the first line of
-    its docstring is the summary. Raises IosimError for the name of a built-in schedule.
+    its docstring is the summary. A backward schedule names its `forward` one. Raises IosimError for
+    the name of a built-in schedule.
     """
 
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
         if name in BUILT_IN and not build.__module__.startswith("iosim."):
             raise IosimError(f"schedule {name!r} is built in; give yours another name")
-        FAMILIES[name] = _family(name, build, source, paper)
+        FAMILIES[name] = _family(name, build, source, paper, forward)
         return build
 
     return register
 
 
 def _family(
-    name: str, build: Callable[..., Schedule], source: str = "", paper: PaperRule | None = None
+    name: str,
+    build: Callable[..., Schedule],
+    source: str = "",
+    paper: PaperRule | None = None,
+    forward: str = "",
 ) -> Family:
     tiles = tuple(inspect.signature(build).parameters)[1:]
     summary = (inspect.getdoc(build) or name).partition("\n")[0]
-    return Family(name, build, tiles, summary, source, paper)
+    return Family(name, build, tiles, summary, source, paper, forward)
 
 
-def families() -> dict[str, Family]:
-    """Return the built-in schedules by name."""
+def families(of: str = "") -> dict[str, Family]:
+    """Return the built-in schedules by name; `of` "forward" or "backward" those of one pass.
+
+    >>> list(families("backward"))[:2]
+    ['standard_backward', 'flash1_backward']
+    """
     for name in BUILT_IN:
         importlib.import_module(f"iosim.schedule.{name}")
-    return {name: FAMILIES[name] for name in BUILT_IN}
+    return {name: FAMILIES[name] for name in BUILT_IN if of in ("", FAMILIES[name].direction)}
 
 
 def family(name: str) -> Family:

@@ -213,6 +213,11 @@ def store(line: str, *tensors: Tensor) -> tuple[Move, ...]:
     return tuple(Move("store", tensor, line) for tensor in tensors)
 
 
+def add(line: str, *tensors: Tensor) -> tuple[Move, ...]:
+    """Return the additions of the tensors' current tiles into slow memory, on one line."""
+    return tuple(Move("add", tensor, line) for tensor in tensors)
+
+
 def new(*tensors: Tensor) -> tuple[Move, ...]:
     """Return room for the tensors' current tiles, without traffic."""
     return tuple(Move("new", tensor) for tensor in tensors)
