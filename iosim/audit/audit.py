@@ -17,7 +17,7 @@ from iosim.device.case import RESERVED_BYTES, KernelCall, case_of
 from iosim.device.kernels import Known, recognise
 from iosim.device.moves import Moves, Setting
 from iosim.device.own import predict_schedule
-from iosim.device.predict import Prediction, predict_case, predict_kernel
+from iosim.device.predict import UNKNOWN, Prediction, predict_case, predict_kernel
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.measured import Recording, Row
@@ -152,7 +152,7 @@ def _elsewhere(i: int, known: Sequence[Known | None]) -> bool:
 
 def _why(which: Known | None, found: Inferred | None, elsewhere: bool) -> tuple[str, ...]:
     if which is None:
-        return ("no kernel of this name is described in kernels.json: nothing is predicted",)
+        return (UNKNOWN,)
     if elsewhere:
         return ("a matrix product with no softmax beside it: not part of an attention call",)
     return found.assumed if found is not None else ()

@@ -9,6 +9,7 @@ import click
 from iosim.cli import options
 from iosim.errors import IosimError
 from iosim.output import render, write_text
+from iosim.units import format_count
 
 if TYPE_CHECKING:
     from iosim.audit.audit import AuditedKernel
@@ -176,7 +177,7 @@ def _show(audited: "list[AuditedKernel]", form: str, output: Path | None) -> Non
         return
     said: dict[str, list[str]] = {}
     for kernel in audited:
-        for note in kernel.notes:
+        for note in kernel.notes if kernel.differences else ():
             said.setdefault(note, []).append(kernel.place)
     for note, places in said.items():
         click.echo(f"note: kernel {', '.join(places)}: {note}", err=True)
@@ -184,9 +185,15 @@ def _show(audited: "list[AuditedKernel]", form: str, output: Path | None) -> Non
 
 
 def _rows(audited: "Iterable[AuditedKernel]") -> Iterator[dict[str, Any]]:
+    """Yield a row for each level of a kernel; one row for a kernel without a prediction."""
     for kernel in audited:
-        if not kernel.differences:
-            yield {"place": kernel.place, "kernel": kernel.label, "reason": "; ".join(kernel.notes)}
+        if kernel.made is None or kernel.made.sm_fill is None:
+            seen = [f"{each.level} {format_count(each.measured_bytes)}" for each in
+                    kernel.differences]  # fmt: skip
+            measured = f"; bytes measured: {', '.join(seen)}" if seen else ""
+            reason = "; ".join(kernel.notes) + measured
+            yield {"place": kernel.place, "kernel": kernel.label, "reason": reason}
+            continue
         for each in kernel.differences:
             off = each.difference
             yield {

@@ -17,6 +17,7 @@ from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.shape import AttentionShape
 
+UNKNOWN = "nobody described a kernel of this name (kernels.json): nothing is predicted"
 LEVELS = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_max")
 
 
@@ -128,8 +129,7 @@ def predict_kernel(
     """
     known = recognise(call.name)
     if known is None:
-        note = "no kernel of this name is described in kernels.json: nothing is predicted"
-        return Prediction(call.name, notes=(note,)), None, None
+        return Prediction(call.name, notes=(UNKNOWN,)), None, None
     found = Prediction(call.name, known.facts.name, known.role)
     notes: tuple[str, ...] = ()
     shape = setting.shape
