@@ -207,7 +207,7 @@ class Poison(dict):
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        return self[key] if key in self else default  # noqa: SIM401  it is this `get`
 
     def items(self) -> Any:
         raise AssertionError("all of a kernel was read")

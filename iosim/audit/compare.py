@@ -9,6 +9,7 @@ from iosim.device.predict import Prediction
 from iosim.units import format_count
 
 SAME = 1e-4  # of the SMs' bytes: what short runs add by loads that no schedule has
+LITTLE = 5e-3  # more than that is another shape, or something that has a name
 NEAR = 0.02  # of HBM's bytes: page tables, constants and the code itself are read too
 TENSORS = frozenset({"Q", "K", "V", "O", "S", "P", "LSE", "D", "dO", "dQ", "dK", "dV", "tensor"})
 
@@ -81,7 +82,9 @@ def _sm_fill(seen: Counters, made: Prediction) -> str:
             f"registers that did not fit are read back: {format_count(seen.local_load)} bytes of "
             "local loads, part of them through L2"
         )
-    return "more than its tiles say: another shape than the one assumed, or loads beside the tiles"
+    if extra <= LITTLE * made.sm_fill:
+        return "a little more than its tiles say: sectors read twice, or loads beside the tiles"
+    return "more than its tiles say: another shape than the one assumed, or other loads"
 
 
 def _beside(bytes_by_name: Any) -> list[str]:

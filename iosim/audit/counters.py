@@ -101,7 +101,7 @@ def call_of_page(kernel: ProfiledKernel) -> KernelCall:
         name=kernel.name,
         grid=sizes[0],
         block=sizes[1],
-        registers=None if registers is None else round(registers.number),
+        registers=None if registers is None else round(registers.number) or None,
         shared_bytes=None if shared is None else round(shared.number),
         dims=kernel.grid,
     )
