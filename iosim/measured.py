@@ -39,7 +39,8 @@ class Row:
 
     `sm` is between L2 and the multiprocessors, `l2` at L2's lookups, `hbm` between L2 and memory;
     `spill_bytes` are stores and loads of registers that did not fit. `allocated_bytes` are the
-    shared memory and registers that a block really has; `seconds` one run, caches cold.
+    shared memory and registers that a block really has; `seconds` one run, caches cold. `date` is
+    when, where it is another day than the recording's.
     """
 
     schedule: str
@@ -56,6 +57,7 @@ class Row:
     seconds: float | None = None
     allocated_bytes: int | None = None
     kernels: tuple[dict[str, Any], ...] = ()
+    date: str = ""
 
     def build(self) -> Schedule:
         """Return the schedule that ran."""
@@ -92,6 +94,7 @@ class Row:
             "counted_write_bytes": counted.write_bytes,
             **{name: getattr(self, name) for name in MEASURED},
             "kernels": list(self.kernels),
+            **({"date": self.date} if self.date else {}),
         }
 
 
@@ -163,6 +166,7 @@ def _row(record: dict[str, Any]) -> Row:
         tiles={key: record[key] for key in ("br", "bc")},
         allocated_bytes=record["allocated_bytes"],
         kernels=tuple(record["kernels"]),
+        date=record.get("date", ""),
         **{key: record[key] for key in MEASURED},
     )
 
