@@ -305,7 +305,7 @@ def audited(i: int) -> dict[str, dict[str, str]]:
     """The reasons of a recorded case, by role and level."""
     return {
         kernel.made.role: {each.level: each.reason for each in kernel.differences}
-        for kernel in audit_cases({"cases": [RECORDED[i]]}, H200)
+        for kernel in audit_cases(RECORDED, [i], H200)
     }
 
 
@@ -324,7 +324,7 @@ def test_reasons_in_recorded_cases():
 
 
 def test_every_recorded_difference_at_the_sms_has_a_reason():
-    for kernel in audit_cases({"cases": RECORDED}, H200):
+    for kernel in audit_cases(RECORDED, range(len(RECORDED)), H200):
         for each in kernel.differences:
             assert each.reason
             assert "another shape" not in each.reason, (kernel.place, each)
@@ -335,7 +335,7 @@ def test_one_bad_case_is_listed_and_the_others_stand():
     del cases[1]["n_q"]
     cases[2]["kernels"][0]["sm_fill"] = "many"
     cases.append("no case")
-    good, *bad = audit_cases({"cases": cases}, H200)
+    good, *bad = audit_cases(cases, range(4), H200)
     assert good.made.sm_fill == good.seen.sm_fill
     assert [kernel.made for kernel in bad] == [None] * 3
     assert [kernel.notes[0] for kernel in bad] == [
@@ -347,7 +347,7 @@ def test_one_bad_case_is_listed_and_the_others_stand():
 
 def test_a_recording_of_our_kernels_is_exact_at_the_sms():
     rows = load(DATA / "h200_sweep.json")
-    for kernel in audit_recording(rows, H200):
+    for kernel in audit_recording(rows, range(len(rows.rows)), H200):
         by_level = {each.level: each for each in kernel.differences}
         assert by_level["L2 to SM"].difference == by_level["SM to L2"].difference == 0
         assert kernel.label.startswith(kernel.name)
@@ -460,6 +460,9 @@ def test_recordings_of_both_kinds(tmp_path):
     done = iosim("--recording", str(FILE))
     assert done.exit_code == 0
     assert "CUTLASS memory-efficient forward" in done.stdout
+    some = iosim("--recording", str(FILE), "--case", "26,24")
+    places = [line.split(" ")[0] for line in some.stdout.splitlines()[1::5]]
+    assert places == ["26.0", "26.1", "26.2", "24"]
     document = json.loads((DATA / "h200_sweep.json").read_text())
     document["records"] = document["records"][:2]
     path = tmp_path / "rows.json"
@@ -489,6 +492,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "a foreign file": (("--csv", str(Path(__file__))), "is no CSV of Nsight Compute"),
     "no recording": (("--recording", "absent.json"), "cannot be read"),
     "a shape beside a recording": (("--recording", str(FILE), "--seq-len", "8k"), "stand in the"),
+    "a case that is not there": (("--recording", str(FILE), "--case", "71"), "the last one is 70"),
+    "a case of no recording": (("--csv", str(FILE), "--case", "1"), "--case chooses from"),
     "another device": (("--recording", str(FILE), "--device", "A100"), "L2 of A100"),
     "an option of a program": (("python", "--version"), "--version"),
 }

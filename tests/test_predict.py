@@ -341,6 +341,24 @@ def test_one_query_with_grouped_heads_reads_each_key_head_once(no_l2):
     assert made.sm_fill == 8 * (2 * 16384 * 128 * 2 + 7 * 4 * 128 * 2)
 
 
+# More shapes on the same H200, recorded later by benchmarks/torch_attention.py: one query of n_k
+# keys, heads and key heads, and (grid, bytes read, bytes written) of the split and of the merge.
+DECODING = [
+    (8192, 64, 64, (256, 269_361_152, 147_456), (64, 147_456, 16_384)),
+    (131_072, 8, 8, (256, 537_165_824, 147_456), (8, 147_456, 2_048)),
+    (32_768, 32, 8, (256, 135_069_696, 540_672), (32, 589_824, 8_192)),
+]
+
+
+@pytest.mark.parametrize(("n_k", "heads", "kv_heads", "split", "merge"), DECODING)
+def test_decoding_at_other_shapes(no_l2, n_k, heads, kv_heads, split, merge):
+    entry = copy.deepcopy(RECORDED[66]) | {"n_k": n_k, "heads": heads, "kv_heads": kv_heads}
+    for record, (grid, _, _) in zip(entry["kernels"], (split, merge), strict=True):
+        record["grid"] = grid
+    made = predict_case(case_of(entry, "here"), H200).kernels
+    assert [(kernel.sm_fill, kernel.sm_drain) for kernel in made] == [split[1:], merge[1:]]
+
+
 def test_a_causal_mask_starts_where_the_library_lets_it(no_l2):
     flash = changed(1, n_k=16384)
     cudnn = changed(13, n_k=16384)

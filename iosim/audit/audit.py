@@ -1,6 +1,6 @@
 """Audits: recordings and CSV pages as kernels with what was measured, predicted and assumed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,9 +158,15 @@ def _why(which: Known | None, found: Inferred | None, elsewhere: bool) -> tuple[
     return found.assumed if found is not None else ()
 
 
-def audit_cases(document: Mapping[str, Any], profile: Profile) -> Iterator[AuditedKernel]:
-    """Yield each kernel of a recording of attention calls; a case that is wrong is one entry."""
-    for i, entry in enumerate(document["cases"]):
+def audit_cases(
+    cases: Sequence[Any], places: Sequence[int], profile: Profile
+) -> Iterator[AuditedKernel]:
+    """Yield each kernel of the cases at some places of a recording of attention calls.
+
+    A case that is wrong is one entry, whose note says what is wrong.
+    """
+    for i in places:
+        entry = cases[i]
         try:
             case = case_of(entry, f"case {i}")
             seen = [counters_of_record(call) for call in entry["kernels"]]
@@ -173,9 +179,12 @@ def audit_cases(document: Mapping[str, Any], profile: Profile) -> Iterator[Audit
             yield AuditedKernel(place, made.kernel, case.shape, counters, made, made.notes)
 
 
-def audit_recording(recording: Recording, profile: Profile) -> Iterator[AuditedKernel]:
-    """Yield each row of a recording of `iosim gpu measure`: all kernels of a schedule together."""
-    for i, row in enumerate(recording.rows):
+def audit_recording(
+    recording: Recording, places: Sequence[int], profile: Profile
+) -> Iterator[AuditedKernel]:
+    """Yield rows of a recording of `iosim gpu measure`: all kernels of a schedule together."""
+    for i in places:
+        row = recording.rows[i]
         try:
             made = predict_schedule(row.build(), _calls_of_row(row), profile).total
         except IosimError as error:

@@ -9,7 +9,7 @@ import click
 from iosim.cli import options
 from iosim.errors import IosimError
 from iosim.output import render, write_text
-from iosim.units import format_count
+from iosim.units import format_count, parse_sweep
 
 if TYPE_CHECKING:
     from iosim.audit.audit import AuditedKernel
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from iosim.device.profile import Profile
 
 COLUMNS = ("place", "kernel", "level", "measured_bytes", "predicted_bytes", "off", "reason")
+PLACES = options.Parsed("places", lambda text: parse_sweep(text, minimum=0))
 HOPPER = "9.0"  # the compute capability of the one device with a profile
 DEFAULT_DEVICE = "H200"
 
@@ -29,6 +30,9 @@ DEFAULT_DEVICE = "H200"
     "--recording",
     metavar="FILE",
     help="Read this JSON recording instead: of attention calls, or of iosim gpu measure.",
+)
+@click.option(
+    "--case", "chosen", type=PLACES, help="Only these cases or rows of --recording: 0,3 or 0..9:+1."
 )
 @click.option("--seq-len", type=options.COUNT, help="Queries, where grids do not say.")
 @click.option("--kv-len", type=options.COUNT, help="Keys, if not as many as queries.")
@@ -51,6 +55,7 @@ def audit(
     program: tuple[str, ...],
     page: str | None,
     recording: str | None,
+    chosen: tuple[int, ...] | None,
     form: str,
     output: Path | None,
     device: str | None,
@@ -76,7 +81,9 @@ def audit(
     if recording is not None:
         if not given.nothing:
             raise IosimError("the shapes stand in the file of --recording; give none beside it")
-        audited = _of_recording(recording, device)
+        audited = _of_recording(recording, device, chosen)
+    elif chosen is not None:
+        raise IosimError("--case chooses from the cases of --recording; give one with it")
     else:
         where = f"'{page}'" if page is not None else "the page of ncu"
         text = _read(page) if page is not None else _profile_program(program, timeout)
@@ -143,7 +150,9 @@ def _device_of(kernels: "Iterable[ProfiledKernel]", where: str) -> str:
     return DEFAULT_DEVICE
 
 
-def _of_recording(path: str, device: str | None) -> "Iterator[AuditedKernel]":
+def _of_recording(
+    path: str, device: str | None, chosen: "Sequence[int] | None"
+) -> "Iterator[AuditedKernel]":
     from iosim.audit.audit import audit_cases, audit_recording
     from iosim.device.case import read_document
     from iosim.device.profile import profile
@@ -151,13 +160,25 @@ def _of_recording(path: str, device: str | None) -> "Iterator[AuditedKernel]":
 
     document = read_document(path)
     if "cases" in document:
-        if not isinstance(document["cases"], list):
+        cases = document["cases"]
+        if not isinstance(cases, list):
             raise IosimError(f"'{path}' has no list of cases under the key \"cases\"")
-        return audit_cases(document, _profile(device, document.get("device"), path))
+        places = _places(chosen, len(cases))
+        return audit_cases(cases, places, _profile(device, document.get("device"), path))
     if "records" in document:
         found = load(path)
-        return audit_recording(found, profile(device or found.device.removeprefix("NVIDIA ")))
+        places = _places(chosen, len(found.rows))
+        named = found.device.removeprefix("NVIDIA ")
+        return audit_recording(found, places, profile(device or named))
     raise IosimError(f"'{path}' is no recording: it has neither cases nor records")
+
+
+def _places(chosen: "Sequence[int] | None", how_many: int) -> "Sequence[int]":
+    """Return the places in a list that --case chooses, all without it."""
+    for place in chosen or ():
+        if place >= how_many:
+            raise IosimError(f"--case {place} is not there; the last one is {how_many - 1}")
+    return range(how_many) if chosen is None else chosen
 
 
 def _profile(device: str | None, named: Any, path: str) -> "Profile":

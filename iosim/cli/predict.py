@@ -1,6 +1,6 @@
 """`iosim predict`: the bytes at every level of a GPU, for our kernels or for recorded cases."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +61,12 @@ def predict(
     dram_write between HBM and L2, with caches cold at the start. Without --cases it is about our
     own kernels of a schedule. What is not known is null, and a note says why.
     """
+    columns: tuple[str, ...] = SCHEDULE_COLUMNS
     if case_file is not None:
         _refuse_others(ctx)
         records, columns = _of_cases(case_file, device), CASE_COLUMNS
     else:
-        records, columns = list(_of_schedules(given, device)), SCHEDULE_COLUMNS
+        records = list(_of_schedules(given, device))
     if form == "json":
         write_text(output, render(records, form))
         return
@@ -118,6 +119,7 @@ def _planned(given: dict[str, Any], machine: Machine) -> Iterator[Schedule]:
     for shape in shapes(given):
         for family in schedules(given, ("flash2",)):
             for sizes in given_tiles(given) if family.tiles else ({},):
+                tiles: Mapping[str, int]
                 if family.name in KERNELS and not given["tiles"]:
                     tiles = usual_tiles(family.name, shape) | sizes
                 else:

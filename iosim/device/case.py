@@ -18,7 +18,6 @@ RESERVED_BYTES = 1024  # of shared memory, by the system for each block
 OPERATIONS = ("fwd", "bwd", "std")
 _SHAPE = ("n_q", "n_k", "head_dim", "heads", "kv_heads", "causal", "dtype")
 _SHAPE_IF_GIVEN = ("batch", "value_dim", "align")
-_LAUNCH = {"grid": "grid", "block": "block", "registers": "registers", "smem_bytes": "shared_bytes"}
 
 
 @dataclass(frozen=True)
@@ -145,14 +144,20 @@ def _call(entry: Mapping[str, Any], where: str) -> KernelCall:
     name = _get(entry, "kernel", where)
     if not isinstance(name, str) or not name:
         raise IosimError(f"{where}: kernel is {name!r}; it must be the kernel's name")
-    numbers: dict[str, int] = {}
-    for key, field in _LAUNCH.items():
-        value = _get(entry, key, where)
-        least = 0 if key == "smem_bytes" else 1
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise IosimError(f"{where}: {key} is {value!r}; it must be a whole number from {least}")
-        numbers[field] = value
-    return KernelCall(name=name, **numbers)
+    return KernelCall(
+        name=name,
+        grid=_number(entry, "grid", where, 1),
+        block=_number(entry, "block", where, 1),
+        registers=_number(entry, "registers", where, 1),
+        shared_bytes=_number(entry, "smem_bytes", where, 0),
+    )
+
+
+def _number(entry: Mapping[str, Any], key: str, where: str, least: int) -> int:
+    value = _get(entry, key, where)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise IosimError(f"{where}: {key} is {value!r}; it must be a whole number from {least}")
+    return value
 
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:

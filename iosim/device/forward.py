@@ -26,6 +26,8 @@ from iosim.errors import IosimError
 from iosim.schedule.registry import family
 from iosim.shape import AttentionShape
 
+STATISTICS = 2  # that cuDNN keeps of each row of a split
+
 
 @role("forward")
 def forward(known: Known, call: KernelCall, setting: Setting) -> Moves:
@@ -103,12 +105,8 @@ def split_forward(known: Known, call: KernelCall, setting: Setting) -> Moves:
     shape, splits, notes = split_shape(known, call, setting.shape, br)
     reads, _, _ = of_schedule(family("flash2").build(shape, br=br, bc=bc))
     reads["Q"] *= splits
-    other = facts.bytes_per_block
-    if other:
-        if str(shape.head_dim) in other:
-            reads["other loads of a block"] = call.grid * other[str(shape.head_dim)]
-        else:
-            notes += (f"what a block reads beside Q, K and V at d {shape.head_dim} is not known",)
+    if facts.whole_queries:
+        reads |= next_heads(shape, br, splits)
     at_once, more = blocks_per_sm(call, setting.profile)
     read, write = compulsory_words(shape)
     partial = partial_bytes(known, shape, splits)
@@ -122,6 +120,25 @@ def split_forward(known: Known, call: KernelCall, setting: Setting) -> Moves:
         tiles={"br": br, "bc": bc, "splits": splits},
         notes=notes + more,
     )
+
+
+def next_heads(shape: AttentionShape, br: int, splits: int) -> dict[str, int]:
+    """Return the bytes of Q that tiles of `br` rows read beyond their own head's rows.
+
+    Rows of all heads lie one after another, and a tile reads on to the end of the tensor.
+
+    >>> next_heads(AttentionShape(1, 16384, 128, heads=32), br=16, splits=8)
+    {'rows of the next heads': 737280}
+    """
+    total = shape.batch * shape.heads * shape.n_q
+    last = (shape.n_q - 1) // br * br  # the first row of a head's last tile
+    beyond = sum(
+        min(first + last + br, total) - (first + shape.n_q)
+        for first in range(0, total, shape.n_q)
+        if first + last + br > first + shape.n_q
+    )
+    size = splits * beyond * shape.head_dim * shape.item_bytes
+    return {"rows of the next heads": size} if size else {}
 
 
 def split_shape(
@@ -148,7 +165,8 @@ def partial_bytes(known: Known, shape: AttentionShape, splits: int) -> dict[str,
     if splits == 1:
         return {"O": rows * shape.value_dim * shape.item_bytes, "LSE": rows * FLOAT}
     tiles = shape.batch * shape.heads * splits
-    sectors = math.ceil(shape.n_q * FLOAT / SECTOR) * (1 if known.facts.writes_lse else 2)
+    sectors = math.ceil(shape.n_q * FLOAT / SECTOR)
+    sectors *= 1 if known.facts.writes_lse else STATISTICS
     return {
         "partial O": splits * rows * shape.value_dim * FLOAT,
         "partial statistics": tiles * sectors * SECTOR,
@@ -165,6 +183,8 @@ def split_merge(known: Known, call: KernelCall, setting: Setting) -> Moves:
     shape, splits, facts = setting.shape, split.tiles["splits"], known.facts
     rows = shape.batch * shape.heads * shape.n_q
     reads = dict(split.writes)
+    if splits > 1:  # a row has each of its statistics in a sector of its own
+        reads["partial statistics"] = splits * rows * STATISTICS * SECTOR
     writes = {"O": rows * shape.value_dim * shape.item_bytes}
     if facts.rows_by_width:
         rows_each = facts.rows_by_width.get(str(known.width))

@@ -30,9 +30,9 @@ class Facts:
     `role` names what it does in an attention call. `tiles` are B_r and B_c in rows, also by the
     head dimension that it is compiled for (`tiles_by_width`: B_r, B_c). `keys` is the direction of
     its inner loop. `persistent` blocks take one tile after another, `whole_tiles` counts the last,
-    ragged tile as a whole one, `ticket_bytes` are read and written for each tile handed out.
-    `bytes_per_block` are read by every block beside its rows, by head dimension; `rows_by_width`
-    are rows a block of a merge. `dot_writes` is how often a sector of D is stored, `clears_dq`
+    ragged tile as a whole one, `whole_queries` fills a tile of queries with rows of the next heads,
+    `ticket_bytes` are read and written for each tile handed out. `rows_by_width` are rows a block
+    of a merge. `dot_writes` is how often a sector of D is stored, `clears_dq`
     whether dQ is set to zero, `partial_sectors` whether stores of parts of sectors raise the bytes
     by an amount that nobody knows before, `spills` whether registers come back through L2.
     `in_step`, `in_step_causal` and `merged_share` say how many requests merge before L2
@@ -48,7 +48,6 @@ class Facts:
     tiles: Mapping[str, int] = field(default_factory=dict, hash=False)
     tiles_by_width: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     rows_by_width: Mapping[str, int] = field(default_factory=dict, hash=False)
-    bytes_per_block: Mapping[str, int] = field(default_factory=dict, hash=False)
     grid: tuple[str, ...] = ()
     in_step: Mapping[str, float] = field(default_factory=dict, hash=False)
     in_step_causal: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -57,6 +56,7 @@ class Facts:
     keys: str = "ascending"
     persistent: bool = False
     whole_tiles: bool = False
+    whole_queries: bool = False
     ticket_bytes: int = 0
     writes_lse: bool = False
     swaps_groups: bool = False

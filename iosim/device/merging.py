@@ -35,8 +35,8 @@ def share(window: float, launch: Launch, sms: int) -> float:
 def share_of(known: Known, launch: Launch, head_dim: int, sms: int) -> float:
     """Return the share for a known kernel, 0 where nothing is known of it."""
     constant = known.facts.merged_share
-    if constant:
-        return _at(constant, head_dim)
+    if constant:  # under a causal mask the tiles of keys begin at different queries
+        return 0.0 if launch.causal else _at(constant, head_dim)
     windows = known.facts.in_step_causal if launch.causal else known.facts.in_step
     return share(_at(windows, head_dim), launch, sms) if windows else 0.0
 

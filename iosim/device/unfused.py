@@ -27,7 +27,7 @@ def gemm(known: Known, call: KernelCall, setting: Setting) -> Moves:
     left, right, result = ("K", "Q", "S") if scores else ("V", "P", "O")
     later = max(0, tiles - call.grid) * known.facts.ticket_bytes
     counter = {"tile counter": later} if later else {}
-    notes = ()
+    notes: tuple[str, ...] = ()
     if call.grid > tiles:
         notes = (f"the grid has {call.grid} blocks, more than {tiles} tiles of {m} x {n}",)
     return Moves(
