@@ -20,7 +20,7 @@ from naive_device import backward_bytes, forward_read_bytes
 from strategies import shapes
 
 from iosim.cli import main
-from iosim.device import predict
+from iosim.device import orders, predict
 from iosim.device.case import Case, KernelCall, case_of, cases_of, read_document
 from iosim.device.hbm import HbmTraffic
 from iosim.device.kernels import facts, recognise
@@ -521,3 +521,35 @@ def test_predict_kernel_needs_no_main_kernel_before_it(no_l2):
     assert made.sm_fill == 32 * 64 * 2
     assert known is not None
     assert moves is not None
+
+
+ORDERED = ("--orders", "--seq-len", "1k", "--head-dim", "64", "--br", "128", "--bc", "128")
+
+
+def test_orders_are_distinct_launches_and_one_is_usual(monkeypatch):
+    seen = []
+
+    def record(launch: Any, device: Any) -> HbmTraffic:
+        seen.append(launch)
+        return HbmTraffic(2 * launch.compulsory_read_bytes, 0, 1, 0)
+
+    monkeypatch.setattr(orders, "simulate", record)
+    done = iosim(*ORDERED, "--heads", "2", "--causal", "--format", "json")
+    records = json.loads(done.stdout)["records"]
+    assert len(set(seen)) == len(seen) == len(records) == 8
+    (usual,) = [record for record in records if record["usual"]]
+    assert (usual["order"], usual["tiles"], usual["keys"]) == (
+        "blocks-first", "descending", "ascending",
+    )  # fmt: skip
+    assert {record["times_compulsory"] for record in records} == {2.0}
+    seen.clear()
+    iosim(*ORDERED)
+    assert len(seen) == 4, "with one head the order of heads is none"
+
+
+def test_orders_are_about_flash2_of_our_own():
+    done = iosim(*ORDERED[:5], "--schedule", "flash1")
+    assert done.exit_code == 2
+    assert "--orders is about flash2" in done.stderr
+    done = iosim("--orders", "--cases", str(FILE))
+    assert done.exit_code == 2

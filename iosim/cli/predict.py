@@ -23,6 +23,8 @@ BYTES = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_ma
 SHAPE = ("n_q", "n_k", "head_dim", "heads", "kv_heads", "causal")
 CASE_COLUMNS = ("op", "known_as", *SHAPE, *BYTES)
 SCHEDULE_COLUMNS = ("schedule", *SHAPE, "br", "bc", *BYTES)
+ORDER_COLUMNS = ("n_q", "n_k", "head_dim", "heads", "causal", "br", "bc", "order", "tiles", "keys",
+                 "dram_read", "times_compulsory", "usual")  # fmt: skip
 DEFAULT_DEVICE = "H200"
 
 device = click.option(
@@ -40,6 +42,11 @@ device = click.option(
     help="Predict the recorded attention calls of a JSON file, in its order: what each kernel's "
     "name, grid and resources say. Counters in the file are not read.",
 )
+@click.option(
+    "--orders",
+    is_flag=True,
+    help="Show what HBM moves when the tiles of flash2 are handed out in other orders.",
+)
 @options.schedule
 @options.shape
 @device
@@ -52,6 +59,7 @@ def predict(
     form: str,
     output: Path | None,
     case_file: str | None,
+    orders: bool,
     device: str | None,
     **given: Any,
 ) -> None:
@@ -65,6 +73,9 @@ def predict(
     if case_file is not None:
         _refuse_others(ctx)
         records, columns = _of_cases(case_file, device), CASE_COLUMNS
+    elif orders:
+        write_text(output, render(list(_of_orders(given, device)), form, ORDER_COLUMNS))
+        return
     else:
         records = list(_of_schedules(given, device))
     if form == "json":
@@ -110,6 +121,30 @@ def _of_schedules(given: dict[str, Any], device: str | None) -> Iterator[dict[st
         calls = _calls(schedule, chosen)
         keys = key_order(schedule) if calls else "forward"
         yield predict_schedule(schedule, calls, chosen, keys).to_dict()
+
+
+def _of_orders(given: dict[str, Any], device: str | None) -> Iterator[dict[str, Any]]:
+    from iosim.device.orders import orders
+    from iosim.device.own import launch_of
+    from iosim.device.profile import profile
+
+    chosen = profile(device or DEFAULT_DEVICE)
+    for schedule in _planned(given, chosen.machine):
+        if schedule.name != "flash2":
+            raise IosimError(f"--orders is about flash2, not about --schedule {schedule.name}")
+        shape, (call,) = schedule.shape, _calls(schedule, chosen)
+        for each in orders(launch_of(schedule, call, chosen), chosen):
+            record = each.to_dict()
+            yield {
+                "n_q": shape.n_q,
+                "n_k": shape.n_k,
+                "head_dim": shape.head_dim,
+                "heads": shape.heads,
+                "causal": shape.causal,
+                **schedule.tiles,
+                "order": record.pop("heads"),
+                **record,
+            }
 
 
 def _planned(given: dict[str, Any], machine: Machine) -> Iterator[Schedule]:

@@ -125,6 +125,12 @@ def _whole(schedule: Schedule, call: KernelCall, profile: Profile) -> Moves:
     )
 
 
+def launch_of(schedule: Schedule, call: KernelCall, profile: Profile) -> Launch:
+    """Return the grid of our flash2 as L2 sees it, for a schedule of that name."""
+    tiles, (at_once, _) = schedule.tiles, blocks_per_sm(call, profile)
+    return flash2_launch(schedule.shape, tiles["br"], tiles["bc"], at_once)
+
+
 def flash2_launch(shape: AttentionShape, br: int, bc: int, at_once: int) -> Launch:
     """Return the grid of our flash2: under a causal mask the longest tiles of a head first."""
     item = shape.item_bytes
