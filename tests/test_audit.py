@@ -268,7 +268,7 @@ def test_splits_are_told_from_the_grid():
 
 # --- differences and reasons ----------------------------------------------------------------------
 
-FILLED = Prediction("k", sm_fill=10**6, sm_drain=10**5, compulsory_read=10**5, added=0)
+FILLED = Prediction("k", sm_fill=10**6, sm_drain=10**5, compulsory_read=10**6, added=0)
 
 
 def reasons(made: Prediction = FILLED, **seen: int) -> dict[str, str]:
@@ -286,9 +286,9 @@ def test_reasons_have_names():
     assert "parts of sectors are stored: 50 000" in reasons(sm_drain=150_000)["SM to L2"]
     assert "merge: 60.0%" in reasons(sm_fill=10**6, l2_tex_read=4 * 10**5)["L2 lookups"]
     assert "lookup of its own" in reasons(sm_fill=10**6, l2_tex_read=10**6)["L2 lookups"]
-    assert reasons(dram_read=10**5)["HBM to L2"] == "each input once"
-    again = reasons(dram_read=3 * 10**5)["HBM to L2"]
-    assert "read again after misses in L2: 200 000 (3.00 times" in again
+    assert reasons(dram_read=10**6)["HBM to L2"] == "each input once"
+    again = reasons(dram_read=3 * 10**6)["HBM to L2"]
+    assert "read again after misses in L2: 2 000 000 (3.00 times" in again
     assert "still in L2" in reasons(dram_read=10**4)["HBM to L2"]
 
 

@@ -178,7 +178,7 @@ def moves_of(name: str, shape: AttentionShape, br: int, bc: int, **changed: Any)
     facts = replace(known.facts, threads=None, ticket_bytes=0, **changed)
     known = replace(known, facts=facts, tiles={"br": br, "bc": bc})
     call = KernelCall(name, grid=1, block=128, registers=128, shared_bytes=1024)
-    return ROLES[known.role](known, call, Setting(shape, H200))
+    return predict.moves_of(known, call, Setting(shape, H200))
 
 
 @given(SMALL, st.integers(1, 16), st.integers(1, 16), st.booleans())
@@ -481,6 +481,8 @@ def test_a_wrong_file_is_one_sentence(tmp_path, what):
     ("arguments", "says"),
     [
         ((), "--seq-len is missing"),
+        (("--case", "3"), "--case chooses from the file of --cases"),
+        (("--cases", str(FILE), "--case", "71"), "the last one is 70"),
         (("--cases", "absent.json"), "cannot be read"),
         (("--cases", str(FILE), "--seq-len", "8k"), "--seq-len"),
         (("--seq-len", "8k", "--head-dim", "64", "--device", "A100"), "L2 of A100"),
@@ -553,3 +555,9 @@ def test_orders_are_about_flash2_of_our_own():
     assert "--orders is about flash2" in done.stderr
     done = iosim("--orders", "--cases", str(FILE))
     assert done.exit_code == 2
+
+
+def test_some_cases_of_a_file(no_l2):
+    done = iosim("--cases", str(FILE), "--case", "26,0", "--format", "json")
+    records = json.loads(done.stdout)["records"]
+    assert [record["op"] for record in records] == ["std", "fwd"]

@@ -11,6 +11,7 @@ from iosim.units import format_count
 SAME = 1e-4  # of the SMs' bytes: what short runs add by loads that no schedule has
 LITTLE = 5e-3  # more than that is another shape, or something that has a name
 NEAR = 0.02  # of HBM's bytes: page tables, constants and the code itself are read too
+BESIDE = 65536  # bytes from HBM that every kernel reads beside its data: code, constants, tables
 TENSORS = frozenset({"Q", "K", "V", "O", "S", "P", "LSE", "D", "dO", "dQ", "dK", "dV", "tensor"})
 
 
@@ -130,7 +131,7 @@ def _dram_read(seen: Counters, made: Prediction) -> str:
     if made.compulsory_read is None or seen.dram_read is None:
         return "nothing is predicted"
     again = seen.dram_read - made.compulsory_read
-    if again <= NEAR * made.compulsory_read:
+    if again <= max(NEAR * made.compulsory_read, BESIDE):
         inputs = [name for name in ("S", "P") if name in made.reads]
         if inputs:
             return f"each input once, {inputs[0]} among them, which another kernel materialised"

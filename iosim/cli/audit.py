@@ -9,7 +9,7 @@ import click
 from iosim.cli import options
 from iosim.errors import IosimError
 from iosim.output import render, write_text
-from iosim.units import format_count, parse_sweep
+from iosim.units import format_count
 
 if TYPE_CHECKING:
     from iosim.audit.audit import AuditedKernel
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from iosim.device.profile import Profile
 
 COLUMNS = ("place", "kernel", "level", "measured_bytes", "predicted_bytes", "off", "reason")
-PLACES = options.Parsed("places", lambda text: parse_sweep(text, minimum=0))
 HOPPER = "9.0"  # the compute capability of the one device with a profile
 DEFAULT_DEVICE = "H200"
 
@@ -32,7 +31,10 @@ DEFAULT_DEVICE = "H200"
     help="Read this JSON recording instead: of attention calls, or of iosim gpu measure.",
 )
 @click.option(
-    "--case", "chosen", type=PLACES, help="Only these cases or rows of --recording: 0,3 or 0..9:+1."
+    "--case",
+    "chosen",
+    type=options.PLACES,
+    help="Only these cases or rows of --recording: 0,3 or 0..9:+1.",
 )
 @click.option("--seq-len", type=options.COUNT, help="Queries, where grids do not say.")
 @click.option("--kv-len", type=options.COUNT, help="Keys, if not as many as queries.")
@@ -163,22 +165,14 @@ def _of_recording(
         cases = document["cases"]
         if not isinstance(cases, list):
             raise IosimError(f"'{path}' has no list of cases under the key \"cases\"")
-        places = _places(chosen, len(cases))
+        places = options.resolve_places(chosen, len(cases))
         return audit_cases(cases, places, _profile(device, document.get("device"), path))
     if "records" in document:
         found = load(path)
-        places = _places(chosen, len(found.rows))
+        places = options.resolve_places(chosen, len(found.rows))
         named = found.device.removeprefix("NVIDIA ")
         return audit_recording(found, places, profile(device or named))
     raise IosimError(f"'{path}' is no recording: it has neither cases nor records")
-
-
-def _places(chosen: "Sequence[int] | None", how_many: int) -> "Sequence[int]":
-    """Return the places in a list that --case chooses, all without it."""
-    for place in chosen or ():
-        if place >= how_many:
-            raise IosimError(f"--case {place} is not there; the last one is {how_many - 1}")
-    return range(how_many) if chosen is None else chosen
 
 
 def _profile(device: str | None, named: Any, path: str) -> "Profile":

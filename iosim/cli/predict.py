@@ -1,6 +1,6 @@
 """`iosim predict`: the bytes at every level of a GPU, for our kernels or for recorded cases."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,9 @@ device = click.option(
     "name, grid and resources say. Counters in the file are not read.",
 )
 @click.option(
+    "--case", "places", type=options.PLACES, help="Only these cases of the file: 0,3 or 0..9:+1."
+)
+@click.option(
     "--orders",
     is_flag=True,
     help="Show what HBM moves when the tiles of flash2 are handed out in other orders.",
@@ -59,6 +62,7 @@ def predict(
     form: str,
     output: Path | None,
     case_file: str | None,
+    places: tuple[int, ...] | None,
     orders: bool,
     device: str | None,
     **given: Any,
@@ -72,7 +76,9 @@ def predict(
     columns: tuple[str, ...] = SCHEDULE_COLUMNS
     if case_file is not None:
         _refuse_others(ctx)
-        records, columns = _of_cases(case_file, device), CASE_COLUMNS
+        records, columns = _of_cases(case_file, places, device), CASE_COLUMNS
+    elif places is not None:
+        raise IosimError("--case chooses from the file of --cases; give one with it")
     elif orders:
         write_text(output, render(list(_of_orders(given, device)), form, ORDER_COLUMNS))
         return
@@ -90,7 +96,7 @@ def predict(
 
 def _refuse_others(ctx: click.Context) -> None:
     """Raise IosimError where --cases is given with options that state a shape of their own."""
-    allowed = ("case_file", "device", "form", "output")
+    allowed = ("case_file", "places", "device", "form", "output")
     for name in ctx.params:
         source = ctx.get_parameter_source(name)
         if name not in allowed and source == click.core.ParameterSource.COMMANDLINE:
@@ -98,7 +104,7 @@ def _refuse_others(ctx: click.Context) -> None:
             raise IosimError(f"{option} states what the file of --cases states; give only one")
 
 
-def _of_cases(path: str, device: str | None) -> list[dict[str, Any]]:
+def _of_cases(path: str, places: Sequence[int] | None, device: str | None) -> list[dict[str, Any]]:
     from iosim.device.case import cases_of, read_document
     from iosim.device.predict import predict_case
     from iosim.device.profile import profile
@@ -108,7 +114,8 @@ def _of_cases(path: str, device: str | None) -> list[dict[str, Any]]:
     if name is None:
         click.echo(f"note: '{path}' names no device; {DEFAULT_DEVICE} is assumed", err=True)
     chosen = profile(name or DEFAULT_DEVICE)
-    return [predict_case(case, chosen).to_dict() for case in found.cases]
+    cases = [found.cases[i] for i in options.resolve_places(places, len(found.cases))]
+    return [predict_case(case, chosen).to_dict() for case in cases]
 
 
 def _of_schedules(given: dict[str, Any], device: str | None) -> Iterator[dict[str, Any]]:

@@ -140,11 +140,25 @@ def predict_kernel(
     if wrong is not None:
         return replace(found, notes=(*notes, f"{wrong}: nothing is predicted")), known, None
     try:
-        moves = ROLES[known.role](known, call, setting)
+        moves = moves_of(known, call, setting)
         levels = of_moves(moves, setting.shape, setting.profile)
     except IosimError as error:
         return replace(found, notes=(*notes, f"{error}: nothing is predicted")), known, None
     return replace(found, **levels, notes=(*notes, *moves.notes)), known, moves
+
+
+def moves_of(known: Known, call: KernelCall, setting: Setting) -> Moves:
+    """Return what a known kernel moves between L2 and the SMs.
+
+    Raises IosimError where too little is known of it in its place.
+
+    >>> from iosim.device.profile import profile
+    >>> call = KernelCall("cunn_SoftMaxForwardReg<c10::Half, float>", grid=64, block=1024)
+    >>> setting = Setting(AttentionShape(64, 128, 64), profile("H200"))
+    >>> moves_of(recognise(call.name), call, setting).reads
+    {'S': 16384}
+    """
+    return ROLES[known.role](known, call, setting)
 
 
 def _unfit(known: Known, call: KernelCall, shape: AttentionShape) -> str | None:
