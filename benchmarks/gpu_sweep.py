@@ -1,7 +1,7 @@
 """Record the sweep that tests the theorem on hardware: python benchmarks/gpu_sweep.py GROUP FILE.
 
 GROUP is flash2, float32, flash1 or standard; `merge FILE FILE ... OUTPUT` joins recordings into
-one, whose head is that of the first; of a row measured twice the first counts. Needs a GPU, Nsight Compute and permission to read counters.
+one. Needs a GPU, Nsight Compute and permission to read counters.
 """
 
 import json
@@ -62,16 +62,7 @@ GROUPS = {"flash2": flash2, "float32": float32, "flash1": flash1, "standard": st
 def merge(paths: list[str]) -> None:
     *given, output = paths
     documents = [json.loads(Path(path).read_text(encoding="utf-8")) for path in given]
-    keys = ("schedule", "n_q", "n_k", "head_dim", "dtype", "causal", "br", "bc")
-    found = {}
-    for document in documents:
-        for record in document["records"]:
-            if document["date"] != documents[0]["date"]:
-                record = {"date": document["date"]} | record
-            found.setdefault(tuple(record[key] for key in keys), record)
-    # In the order of the last recording, so that a diff shows what is new.
-    last = [tuple(record[key] for key in keys) for record in documents[-1]["records"]]
-    records = [found.pop(key) for key in last] + list(found.values())
+    records = [record for document in documents for record in document["records"]]
     whole = documents[0] | {"records": records}
     # One record a line: a few hundred rows that a diff can show.
     lines = ",\n  ".join(json.dumps(record) for record in whole.pop("records"))

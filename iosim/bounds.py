@@ -13,7 +13,7 @@ from math import isqrt
 
 from iosim.errors import IosimError
 from iosim.reading.check import Checked
-from iosim.schedule.relation import Causal
+from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
@@ -81,10 +81,10 @@ def visible_pairs(shape: AttentionShape) -> int:
     >>> visible_pairs(AttentionShape(4, 4, 64, causal=True))
     10
     """
-    if not shape.causal:
+    mask = relation_of(shape)
+    if mask is None:
         return shape.n_q * shape.n_k
-    query, key = Dim("query", shape.n_q, 1), Dim("key", shape.n_k, 1)
-    return Causal(shape.causal_offset).sums(query, key).pairs
+    return mask.sums(Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1)).pairs
 
 
 def all_pairs(shape: AttentionShape) -> int:
@@ -94,9 +94,8 @@ def all_pairs(shape: AttentionShape) -> int:
 
 def seen_rows(shape: AttentionShape) -> tuple[int, int]:
     """Return how many queries of a head see a key, and how many keys are seen."""
-    if not shape.causal:
-        return shape.n_q, shape.n_k
-    return Causal(shape.causal_offset).seen(shape.n_q, shape.n_k)
+    mask = relation_of(shape)
+    return (shape.n_q, shape.n_k) if mask is None else mask.seen(shape.n_q, shape.n_k)
 
 
 def compulsory_words(shape: AttentionShape) -> tuple[int, int]:
@@ -273,7 +272,7 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
         max(isqrt(4 * (rows * columns * inner) ** 2 // words) - 2 * words, 0)
         for inner in (shape.head_dim, shape.value_dim)
     )
-    holds = checked is not None and checked.materialises and not shape.causal
+    holds = checked is not None and checked.materialises and relation_of(shape) is None
     return Bound(
         name="two_matmuls",
         words=shape.batch * shape.kv_heads * one,

@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike
 
 from iosim.errors import IosimError
 from iosim.reading.execute import Execution, execute, inputs_of
-from iosim.schedule.registry import Family, families, family
 from iosim.schedule.tree import Schedule
 
 
@@ -18,32 +17,6 @@ class TrainingStep:
 
     forward: Execution
     backward: Execution
-
-
-def forward_of(chosen: Family) -> Family:
-    """Return the forward schedule that a schedule belongs to: itself, if it is one.
-
-    >>> forward_of(family("flash2_backward")).name
-    'flash2'
-    """
-    return family(chosen.forward) if chosen.forward else chosen
-
-
-def backward_of(chosen: Family) -> Family:
-    """Return the backward schedule of a schedule: itself, or the first one that belongs to it.
-
-    Raises IosimError for a forward schedule without one.
-
-    >>> backward_of(family("flash2")).name
-    'flash2_backward'
-    """
-    if chosen.forward:
-        return chosen
-    for known in families("backward").values():
-        if known.forward == chosen.name:
-            return known
-    have = ", ".join(dict.fromkeys(known.forward for known in families("backward").values()))
-    raise IosimError(f"schedule {chosen.name!r} has no backward pass; these have one: {have}")
 
 
 def training_step(
@@ -63,6 +36,8 @@ def training_step(
     IosimError where the forward schedule does not leave what the backward one reads.
 
     >>> import numpy as np
+    >>> from iosim.schedule import family
+    >>> from iosim.shape import AttentionShape
     >>> shape = AttentionShape(n_q=2, n_k=3, head_dim=2, dtype="float64")
     >>> built = (family(name).build(shape, br=1, bc=2) for name in ("flash2_backward", "flash2"))
     >>> q, k, v, dO = np.zeros((2, 2)), np.zeros((3, 2)), np.eye(3)[:, :2], np.ones((2, 2))

@@ -65,7 +65,7 @@ def test_without_a_gpu_it_is_the_recording_that_is_kept(
     file = tmp_path / "measured.svg"
     result = CliRunner().invoke(main, ["plot", "measured", "-o", str(file)])
     assert result.exit_code == 0
-    assert "recording of NVIDIA H200 of 2026-11-29, since no GPU can be used here" in result.stderr
+    assert "recording of NVIDIA H200 of 2026-11-30, since no GPU can be used here" in result.stderr
     kept = tmp_path / "kept.svg"
     CliRunner().invoke(main, ["plot", "measured", "--measured", str(RECORDING), "-o", str(kept)])
     assert file.read_text() == kept.read_text()

@@ -11,7 +11,8 @@ from iosim.cli.options import resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
 from iosim.model_config import ModelHeads
 from iosim.report import Simulation, simulate
-from iosim.schedule.registry import Family, family
+from iosim.report_step import Step
+from iosim.schedule.registry import Family, backward_of, family, forward_of
 from iosim.shape import AttentionShape
 
 
@@ -30,8 +31,8 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
     """
     if options["seq_len"] is None:
         raise IosimError("--seq-len is missing; write --seq-len 8k")
-    if options["align"] == "top-left" and not options["causal"]:
-        raise IosimError("--align top-left is about a causal mask; give --causal with it")
+    if options["align"] == "top-left" and not (options["causal"] or options["mask"]):
+        raise IosimError("--align top-left is about a mask; give --causal or --mask with it")
     heads = resolve_heads(
         options["head_dim"], options["heads"], options["kv_heads"], options["model"]
     )
@@ -49,6 +50,7 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 dtype=options["dtype"],
                 causal=options["causal"],
                 align=options["align"],
+                mask=options["mask"],
             )
 
 
@@ -72,11 +74,33 @@ def cases(options: dict[str, Any], *, need_memory: bool = False) -> Iterator[Cas
             yield Case(shape, words)
 
 
-def simulations(options: dict[str, Any], default: tuple[str, ...]) -> Iterator[Simulation]:
+def simulations(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None = None
+) -> Iterator[Simulation]:
     """Yield one run for each case, schedule and combination of tile sizes."""
     for case in cases(options):
-        for chosen in schedules(options, default):
+        for chosen in schedules(options, default, direction):
             yield from simulations_of(chosen, case, options)
+
+
+def passes(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None
+) -> Iterator[Simulation | Step]:
+    """Yield the runs of the pass asked for; of both, the two runs and then their sum."""
+    if direction != "both":
+        yield from simulations(options, default, direction)
+        return
+    for case in cases(options):
+        for chosen in schedules(options, default):
+            forward, backward = (
+                list(simulations_of(of(chosen), case, options)) for of in (forward_of, backward_of)
+            )
+            # Either may have no tile sizes; otherwise both have run with the same ones.
+            alike = len(forward) == len(backward)
+            for pair in (
+                zip(forward, backward, strict=True) if alike else product(forward, backward)
+            ):
+                yield from (*pair, Step(*pair))
 
 
 def simulations_of(
@@ -88,9 +112,18 @@ def simulations_of(
             yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
 
 
-def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:
-    """Return the schedules that the options name, or those of `default`."""
-    return [family(name) for name in options["schedule"] or default]
+def schedules(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None = None
+) -> list[Family]:
+    """Return the schedules that the options name, or those of `default`.
+
+    With a `direction`, "forward" or "backward", that pass of each of them, and each once.
+    """
+    named = [family(name) for name in options["schedule"] or default]
+    if direction is None:
+        return named
+    of = forward_of if direction == "forward" else backward_of
+    return list({chosen.name: chosen for chosen in map(of, named)}.values())
 
 
 def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:

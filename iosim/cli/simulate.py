@@ -1,17 +1,19 @@
 """`iosim simulate`: the traffic of schedules for shapes and memories."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import simulations
+from iosim.cli.cases import passes
 from iosim.output import render, write_text
 
 SCHEDULES = ("standard", "flash1", "flash2")
-COLUMNS = (
+COLUMNS: Sequence[str] = (
     "schedule",
+    "pass",
     "n_q",
     "n_k",
     "head_dim",
@@ -29,15 +31,32 @@ COLUMNS = (
 )
 
 
+STEP_COLUMNS: Sequence[str] = (*COLUMNS, "recomputed_flops", "saved_words")
+
+
 @click.command()
+@click.option(
+    "--pass",
+    "direction",
+    type=click.Choice(["forward", "backward", "both"]),
+    help="The pass of each schedule named: its forward one, its backward one, or a whole training "
+    "step.  [default: that of the schedule]",
+)
 @options.simulation
-def simulate(form: str, output: Path | None, **given: Any) -> None:
+def simulate(direction: str | None, form: str, output: Path | None, **given: Any) -> None:
     """Count the traffic of schedules, with the bound and the gap.
 
     Words and bytes cover batch and heads; bytes count accumulators and statistics as the float32
     that they are. Tile sizes that are not given follow --tiles, by default
     the sizes of the least traffic that fits. fits says whether the schedule fits the memory; where
     it does, gap is the traffic over the largest lower bound that may be claimed for it.
+
+    With --pass both a third row has the sums of a training step: beside them the FLOPs that form
+    scores again in the backward pass, and the words that this saves against standard attention,
+    which stores P.
     """
-    records = [run.to_dict() for run in simulations(given, SCHEDULES)]
-    write_text(output, render(records, form, COLUMNS))
+    records = [run.to_dict() for run in passes(given, SCHEDULES, direction)]
+    columns = COLUMNS if direction != "both" else STEP_COLUMNS
+    if all(record["pass"] == "forward" for record in records):
+        columns = [column for column in columns if column != "pass"]
+    write_text(output, render(records, form, columns))

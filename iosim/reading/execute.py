@@ -92,6 +92,9 @@ def execute(
         for node, _ in nodes(schedule.body)
         if isinstance(node, Compute)
     }
+    for node, _ in nodes(schedule.body):
+        if isinstance(node, Move):
+            tally.note(node, 0)  # a mask may leave it out altogether
     flops = 0
     with np.errstate(all="ignore"):  # infinities and NaN are carried to where they belong
         for node, position in walk(schedule):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
+from iosim.reading.count import flops_of
 from iosim.reading.extent import factors
 from iosim.reading.residency import FastMemory, Key
 from iosim.reading.walk import Position, Ranges, tile_ranges, whole_rows
@@ -47,6 +48,32 @@ def words_made(schedule: Schedule) -> int:
         for node, loops in nodes(schedule.body)
         if isinstance(node, Move) and node.kind == "new" and node.tensor.name in sums
     )
+
+
+def recomputed_flops(schedule: Schedule) -> int:
+    """Return the FLOPs that a backward pass spends on what was formed before.
+
+    That is S and P, which the forward pass formed, and dP and dS where they are formed a second
+    time. 0 where P comes from slow memory.
+
+    >>> from iosim.schedule import family
+    >>> from iosim.shape import AttentionShape
+    >>> shape = AttentionShape(1000, 1000, 64)
+    >>> recomputed_flops(family("flash2_backward").build(shape, br=100, bc=100))
+    131000000
+    """
+    computes = [(n, loops) for n, loops in nodes(schedule.body) if isinstance(n, Compute)]
+    roles = [find_operation(node).role for node, _ in computes]
+    again = {n.outputs[0] for (n, _), r in zip(computes, roles, strict=True) if r == "scores"}
+    twice = {n.outputs[0] for (n, _), r in zip(computes, roles, strict=True) if r == "dP"}
+    flops = 0
+    formed = set()
+    for node, loops in computes:
+        if node.outputs[0] in again or node.operation in formed:
+            flops += flops_of(node, loops)
+        if node.outputs[0] in twice:
+            formed.add(node.operation)
+    return flops
 
 
 @dataclass

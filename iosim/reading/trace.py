@@ -57,19 +57,53 @@ OPERAND: Final = 9
 FIRST_EXTENT: Final = 16  # the tile's rows along each axis
 STATE_SIZE: Final = FIRST_EXTENT + MOST_AXES
 
+# After that the state of each loop: its block, and where that goes on to.
+STOP: Final = 1  # the block after the last of the range at hand
+STEP: Final = 2
+NEXT: Final = 3  # the row of the next range
+END: Final = 4  # the row after the last one
+LOOP_STATE: Final = 5
+
 #: Accesses that the fused loop runs at a time.
 SLICE = 1 << 22
 CHUNK: Final = 4096  # lines handed from the generator to the cache at a time
 
 
 @compiled
-def _range_of(loops: Any, ranges: Any, state: Any, loop: int) -> tuple[int, int]:
-    """First block that a loop visits and the block after the last, where the run stands."""
+def _enter(loops: Any, ranges: Any, state: Any, loop: int) -> bool:
+    """Set a loop to the first block that it visits; False where it visits none."""
+    own = STATE_SIZE + LOOP_STATE * loop
+    outer = loops[loop, OUTER]
+    back = loops[loop, ORDER] == REVERSE or (
+        loops[loop, ORDER] == SNAKE
+        and outer >= 0
+        and state[STATE_SIZE + LOOP_STATE * outer] % 2 == 1
+    )
+    state[own + STEP] = -1 if back else 1
+    state[own + NEXT], state[own + END] = 0, 0
     related = loops[loop, RELATED]
     if related < 0:
-        return 0, loops[loop, BLOCKS]
-    place = loops[loop, RANGES] + state[STATE_SIZE + 3 * related]
-    return ranges[place, 0], ranges[place, 1]
+        blocks = loops[loop, BLOCKS]
+        state[own], state[own + STOP] = (blocks - 1, -1) if back else (0, blocks)
+        return True
+    row = loops[loop, RANGES] + state[STATE_SIZE + LOOP_STATE * related]
+    first, stop = ranges[row, 0], ranges[row, 1]
+    state[own + NEXT], state[own + END] = (stop - 1, first - 1) if back else (first, stop)
+    return _next_range(ranges, state, own)
+
+
+@compiled
+def _next_range(ranges: Any, state: Any, own: int) -> bool:
+    """Set a loop to the beginning of its next range of blocks; False where there is none."""
+    row, step = state[own + NEXT], state[own + STEP]
+    if row == state[own + END]:
+        return False
+    if step > 0:
+        state[own], state[own + STOP] = ranges[row, 0], ranges[row, 1]
+    else:
+        state[own], state[own + STOP] = ranges[row, 1] - 1, ranges[row, 0] - 1
+    state[own + NEXT] = row + step
+    return True
 
 
 @compiled
@@ -82,7 +116,7 @@ def _open_operand(operands: Any, axes: Any, state: Any, operand: int, write: int
         rows = axes[axis, ROWS]
         loop = axes[axis, LOOP]
         if loop >= 0:
-            row = state[STATE_SIZE + 3 * loop] * axes[axis, BLOCK_ROWS]
+            row = state[STATE_SIZE + LOOP_STATE * loop] * axes[axis, BLOCK_ROWS]
             rows = min(axes[axis, BLOCK_ROWS], rows - row)
             if axes[axis, RELATIVE] == 0:
                 start += row * axes[axis, STRIDE]
@@ -112,22 +146,13 @@ def _next_run(
             _open_operand(operands, axes, state, argument, kind - READ)
             state[AT] = at + 1
         elif kind == ENTER:
-            first, stop = _range_of(loops, ranges, state, argument)
-            step = 1
-            outer = loops[argument, OUTER]
-            if loops[argument, ORDER] == REVERSE or (
-                loops[argument, ORDER] == SNAKE
-                and outer >= 0
-                and state[STATE_SIZE + 3 * outer] % 2 == 1
-            ):
-                first, stop, step = stop - 1, first - 1, -1
-            own = STATE_SIZE + 3 * argument
-            state[own], state[own + 1], state[own + 2] = first, stop, step
-            state[AT] = loops[argument, BEHIND] if (stop - first) * step <= 0 else at + 1
+            some = _enter(loops, ranges, state, argument)
+            state[AT] = at + 1 if some else loops[argument, BEHIND]
         elif kind == REPEAT:
-            own = STATE_SIZE + 3 * argument
-            state[own] += state[own + 2]
-            state[AT] = at + 1 if state[own] == state[own + 1] else loops[argument, BODY]
+            own = STATE_SIZE + LOOP_STATE * argument
+            state[own] += state[own + STEP]
+            more = state[own] != state[own + STOP] or _next_range(ranges, state, own)
+            state[AT] = loops[argument, BODY] if more else at + 1
         else:
             return False
     run = state[RUN]
@@ -275,6 +300,6 @@ def _tables(program: Program, state: Any) -> tuple[Any, Any, Any, Any, Any, Any,
 
 def _start(program: Program) -> Any:
     """Return the state of a run that has not begun."""
-    state = np.zeros(STATE_SIZE + 3 * len(program.loops), dtype=np.int64)
+    state = np.zeros(STATE_SIZE + LOOP_STATE * len(program.loops), dtype=np.int64)
     state[LINE] = 1  # past LAST: there is no current run
     return state

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from iosim.errors import IosimError
 from iosim.reading.walk import Position, kept_axes, visited_blocks
+from iosim.schedule.relation import ranges_of
 from iosim.schedule.tree import Compute, For, Move, Node, Schedule, Tensor, nodes
 from iosim.units import ITEM_BYTES
 
@@ -28,7 +29,7 @@ BLOCKS: Final = 2  # blocks of the axis
 ORDER: Final = 3  # FORWARD, REVERSE or SNAKE
 OUTER: Final = 4  # the loop around it, -1 for none
 RELATED: Final = 5  # the loop that its relation names, -1 for none
-RANGES: Final = 6  # where its ranges of blocks begin in the table of ranges
+RANGES: Final = 6  # where it stands in the table of ranges, one row for each block of that loop
 FORWARD: Final = 0
 REVERSE: Final = 1
 SNAKE: Final = 2
@@ -49,6 +50,8 @@ MOST_AXES: Final = 8  # of an operand
 class Program:
     """A schedule as integers: instructions (kind, argument), tables of loops, ranges and operands.
 
+    `ranges` holds, for each block of a loop that another is related to, the first row and the row
+    after the last of the ranges of blocks that the other visits then, and these ranges themselves.
     `operands` holds (first axis, axes, address) of each; addresses are in bytes, or in words when
     each word is a line of its own.  `lines` is the size of the address space.
     """
@@ -168,7 +171,7 @@ class _Builder:
             pair = (loop.relation.query, loop.relation.key)
             other = pair[1] if loop.dim.name == pair[0] else pair[0]
             entry[RELATED], entry[RANGES] = around[other], len(self.ranges)
-            self.ranges += _ranges(loop, self.dims[around[other]])
+            self.ranges += _ranges(loop, self.dims[around[other]], len(self.ranges))
         self.code.append((ENTER, number))
         entry[BODY] = len(self.code)
         self._instructions(loop.body, {**around, loop.dim.name: number}, number)
@@ -198,11 +201,17 @@ class _Builder:
         return len(self.operands) - 1
 
 
-def _ranges(loop: For, other: For) -> list[tuple[int, int]]:
-    """Blocks that a loop with a relation visits, for each block of the loop it is related to."""
-    found = []
+def _ranges(loop: For, other: For, start: int) -> list[tuple[int, int]]:
+    """Return the rows of a loop with a relation in the table of ranges, from row `start` on.
+
+    That is one row for each block of the loop it is related to, then the ranges of all of them.
+    """
+    rows: list[tuple[int, int]] = []
+    found: list[tuple[int, int]] = []
     for i in range(other.dim.blocks):
         position: Position = {other.dim.name: (other.dim, i, other.dim.range(i))}
-        visited = visited_blocks(loop, position)
-        found.append((visited.start, max(visited.stop, visited.start)))
-    return found
+        visited = ranges_of(visited_blocks(loop, position))
+        first = start + other.dim.blocks + len(found)
+        rows.append((first, first + len(visited)))
+        found += [(each.start, each.stop) for each in visited]
+    return rows + found

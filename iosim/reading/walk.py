@@ -9,10 +9,10 @@ Range = tuple[int, int]
 Ranges = tuple[Range, ...]
 # Where the walk stands: for each axis looped over, the Dim, the block, and the rows it means.
 Position = dict[str, tuple[Dim, int, Range]]
-Blocks = Callable[[For, range], Sequence[int]]
+Blocks = Callable[[For, Sequence[int]], Sequence[int]]
 
 
-def all_blocks(loop: For, blocks: range) -> Sequence[int]:
+def all_blocks(loop: For, blocks: Sequence[int]) -> Sequence[int]:
     """Return every block, as a machine runs them."""
     return blocks
 
@@ -22,22 +22,46 @@ def corner_blocks(schedule: Schedule) -> Blocks:
 
     It is the first two and the last two blocks of each axis. Blocks of one size along an axis
     without a relation are alike, so that two of them are enough; along an axis of `kept_axes` all
-    blocks are needed.
+    blocks are needed. Under a relation blocks differ in what they meet, and it says which show all
+    kinds of them.
     """
     related: set[str] = set()
-    for node, _ in nodes(schedule.body):
+    samples: dict[tuple[str, int], set[int]] = {}
+    for node, loops in nodes(schedule.body):
         if isinstance(node, For) and node.relation is not None:
             related |= {node.relation.query, node.relation.key}
+            for dim, blocks in _samples(node, loops):
+                samples.setdefault((dim.name, dim.block), set()).update(blocks)
     kept = kept_axes(schedule)
 
-    def choose(loop: For, blocks: range) -> Sequence[int]:
+    def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
         if loop.dim.name in kept:
             return blocks
         if loop.dim.name not in related and loop.dim.n % loop.dim.block == 0:
             return blocks[:2]
+        if loop.relation is None and (loop.dim.name, loop.dim.block) in samples:
+            return sorted({*blocks[:2], *blocks[-2:], *samples[loop.dim.name, loop.dim.block]})
         return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
 
     return choose
+
+
+def _samples(loop: For, loops: tuple[For, ...]) -> Iterator[tuple[Dim, set[int]]]:
+    """Yield the axes that a loop relates, with the blocks of each that show what there is to see.
+
+    They are blocks of each kind, and one that each of these meets.
+    """
+    relation = loop.relation
+    assert relation is not None
+    around = {each.dim.name: each.dim for each in (*loops, loop)}
+    query, key = around[relation.query], around[relation.key]
+    rows, columns = (set(blocks) for blocks in relation.samples(query, key))
+    for i in tuple(rows):
+        columns.update(relation.key_range(query, key, i)[:1])
+    for j in tuple(columns):
+        rows.update(relation.query_range(query, key, j)[:1])
+    yield query, rows
+    yield key, columns
 
 
 def kept_axes(schedule: Schedule) -> set[str]:
@@ -86,7 +110,7 @@ def _walk(
             position.pop(name, None)
 
 
-def visited_blocks(loop: For, position: Position) -> range:
+def visited_blocks(loop: For, position: Position) -> Sequence[int]:
     """Return the blocks that a loop visits at a position: all, or those its relation names."""
     relation = loop.relation
     if relation is None:

@@ -5,7 +5,14 @@ What a schedule of one's own needs is importable from here.
 
 from iosim.schedule.attention import Problem, problem
 from iosim.schedule.attention_backward import BackwardProblem, backward_problem
-from iosim.schedule.registry import Family, families, family, schedule
+from iosim.schedule.registry import (
+    Family,
+    backward_of,
+    families,
+    family,
+    forward_of,
+    schedule,
+)
 from iosim.schedule.relation import Causal, Relation
 from iosim.schedule.tree import (
     Compute,
@@ -36,9 +43,11 @@ __all__ = [
     "Schedule",
     "Tensor",
     "add",
+    "backward_of",
     "backward_problem",
     "families",
     "family",
+    "forward_of",
     "free",
     "load",
     "new",

@@ -118,6 +118,35 @@ def family(name: str) -> Family:
     return known[name]
 
 
+def forward_of(chosen: Family) -> Family:
+    """Return the forward schedule that a schedule belongs to: itself, if it is one.
+
+    >>> forward_of(family("flash2_backward")).name
+    'flash2'
+    """
+    if not chosen.forward:
+        return chosen
+    return FAMILIES.get(chosen.forward) or family(chosen.forward)
+
+
+def backward_of(chosen: Family) -> Family:
+    """Return the backward schedule of a schedule: itself, or the first one that belongs to it.
+
+    Raises IosimError for a forward schedule without one.
+
+    >>> backward_of(family("flash2")).name
+    'flash2_backward'
+    """
+    if chosen.forward:
+        return chosen
+    known = families("backward") | FAMILIES
+    for each in known.values():
+        if each.forward == chosen.name:
+            return each
+    have = ", ".join(dict.fromkeys(each.forward for each in known.values() if each.forward))
+    raise IosimError(f"schedule {chosen.name!r} has no backward pass; these have one: {have}")
+
+
 def _family_of_file(path: Path, function: str) -> Family:
     module = _run(path)
     build = getattr(module, function, None)

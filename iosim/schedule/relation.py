@@ -5,22 +5,34 @@ compiled code elsewhere. Sums over the visited block pairs are closed forms (flo
 depends neither on the number of rows nor on the number of blocks.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import chain
+from typing import Protocol, overload
 
 import numpy as np
 
 from iosim.schedule.tree import Dim
+from iosim.shape import AttentionShape
 
 
 @dataclass(frozen=True)
 class PairSums:
     """Sums over the visited pairs of a query block and a key block, each exact."""
 
-    pairs: int
-    query_rows: int
-    key_rows: int
-    products: int
+    pairs: int = 0
+    query_rows: int = 0
+    key_rows: int = 0
+    products: int = 0
+
+    def __add__(self, other: "PairSums") -> "PairSums":
+        """Return the sums over the pairs of both."""
+        return PairSums(
+            self.pairs + other.pairs,
+            self.query_rows + other.query_rows,
+            self.key_rows + other.key_rows,
+            self.products + other.products,
+        )
 
     def select(self, query: bool, key: bool) -> int:
         """Return the sum of 1, query rows, key rows or their product over the visited pairs."""
@@ -40,11 +52,19 @@ class Relation(Protocol):
     def key(self) -> str:
         """The name of the key axis."""
 
-    def key_range(self, query: Dim, key: Dim, i: int) -> range:
-        """Return the key blocks that query block i meets."""
+    def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
+        """Return the key blocks that query block i meets, in rising order."""
 
-    def query_range(self, query: Dim, key: Dim, j: int) -> range:
-        """Return the query blocks that key block j meets."""
+    def query_range(self, query: Dim, key: Dim, j: int) -> Sequence[int]:
+        """Return the query blocks that key block j meets, in rising order."""
+
+    def samples(self, query: Dim, key: Dim) -> tuple[Sequence[int], Sequence[int]]:
+        """Return query blocks and key blocks among which each kind of block is found.
+
+        Two blocks are of one kind when both or neither are the last of their axis, and both or
+        neither meet the last block of the other axis, and a block that is not. The blocks that meet
+        the most rows are among the samples, too.
+        """
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs."""
@@ -54,6 +74,87 @@ class Relation(Protocol):
 
     def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
         """Return how many queries see a key, and how many keys are seen."""
+
+
+@dataclass(frozen=True)
+class Runs(Sequence[int]):
+    """Blocks in rising order as ranges one after the other, however long they are.
+
+    >>> runs = joined([range(2), range(5, 7), range(7, 9)])
+    >>> list(runs), runs[-1], runs[1:3]
+    ([0, 1, 5, 6, 7, 8], 8, (1, 5))
+    """
+
+    ranges: tuple[range, ...]
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return sum(map(len, self.ranges))
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the blocks."""
+        return chain.from_iterable(self.ranges)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int]: ...
+    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+        """Return a block, or some of them as a tuple."""
+        if isinstance(at, slice):
+            return tuple(self[place] for place in range(*at.indices(len(self))))
+        place = at + len(self) if at < 0 else at
+        for each in self.ranges:
+            if 0 <= place < len(each):
+                return each[place]
+            place -= len(each)
+        raise IndexError(f"there is no block {at} among {len(self)}")
+
+
+def joined(ranges: Iterable[range]) -> Sequence[int]:
+    """Return the blocks of ranges in rising order: a range if they are one, or else `Runs`."""
+    kept: list[range] = []
+    for each in ranges:
+        if not each:
+            continue
+        if kept and each.start <= kept[-1].stop:
+            kept[-1] = range(kept[-1].start, max(kept[-1].stop, each.stop))
+        else:
+            kept.append(each)
+    if len(kept) < 2:
+        return kept[0] if kept else range(0)
+    return Runs(tuple(kept))
+
+
+def kinds(
+    own: Dim, other: Dim, blocks: Iterable[int], met: Iterable[tuple[int, bool]]
+) -> list[int]:
+    """Return one block of each kind (see `Relation.samples`), and those that meet the most.
+
+    `met` has, for each of the blocks, how many of the other axis it meets, and whether the last of
+    them is among these.
+    """
+    found: dict[tuple[bool, bool, bool], int] = {}
+    most: dict[bool, tuple[int, int]] = {}
+    for block, (number, last) in zip(blocks, met, strict=True):
+        ragged = block == own.blocks - 1
+        found.setdefault((ragged, last, number > last), block)
+        rows = number * other.block - (other.blocks * other.block - other.n if last else 0)
+        most[ragged] = max(most.get(ragged, (-1, 0)), (rows, block))
+    return sorted({*found.values(), *(block for _, block in most.values())})
+
+
+def ranges_of(blocks: Sequence[int]) -> tuple[range, ...]:
+    """Return the ranges that blocks in rising order are made of.
+
+    >>> ranges_of(joined([range(2), range(5, 7)])), ranges_of(range(3)), ranges_of(range(0))
+    ((range(0, 2), range(5, 7)), (range(0, 3),), ())
+    """
+    if isinstance(blocks, Runs):
+        return blocks.ranges
+    if isinstance(blocks, range):
+        return (blocks,) if blocks else ()
+    return ranges_of(joined(range(block, block + 1) for block in blocks))
 
 
 def floor_sum(n: int, m: int, a: int, b: int) -> int:
@@ -110,6 +211,26 @@ class Causal:
         start = causal_query_start(j, query.block, key.block, query.n, key.n, self.offset)
         return range(start, query.blocks)
 
+    def samples(self, query: Dim, key: Dim) -> tuple[Sequence[int], Sequence[int]]:
+        """Return query blocks and key blocks among which each kind of block is found.
+
+        What is met only grows along the queries, and only falls along the keys.
+        """
+        starts = [self.query_range(query, key, j).start for j in _corners(key)]
+        stops = [self.key_range(query, key, i).stop for i in _corners(query)]
+        return (
+            self._kinds(query, key, starts, lambda i: self.key_range(query, key, i)),
+            self._kinds(key, query, stops, lambda j: self.query_range(query, key, j)),
+        )
+
+    def _kinds(
+        self, own: Dim, other: Dim, changes: list[int], met: Callable[[int], range]
+    ) -> list[int]:
+        near = {block for change in changes for block in (change - 1, change)}
+        blocks = sorted({*_corners(own), *(i for i in near if 0 <= i < own.blocks)})
+        ranges = [met(i) for i in blocks]
+        return kinds(own, other, blocks, ((len(r), other.blocks - 1 in r) for r in ranges))
+
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs, in closed form.
 
@@ -152,3 +273,20 @@ class Causal:
         queries = min(max(n_q + min(self.offset, 0), 0), n_q)
         keys = min(max(n_q + self.offset, 0), n_k)
         return queries, keys
+
+
+def _corners(dim: Dim) -> list[int]:
+    return sorted({i for i in (0, 1, dim.blocks - 2, dim.blocks - 1) if 0 <= i < dim.blocks})
+
+
+def relation_of(shape: AttentionShape) -> Relation | None:
+    """Return which keys the queries of a shape see; None when all see all.
+
+    Raises IosimError for a mask that the shape cannot have.
+
+    >>> relation_of(AttentionShape(4, 6, 8, causal=True))
+    Causal(offset=2, query='query', key='key')
+    """
+    if shape.mask is not None:
+        return shape.mask.relation(shape)
+    return Causal(shape.causal_offset) if shape.causal else None

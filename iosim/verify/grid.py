@@ -11,7 +11,7 @@ import numpy as np
 
 from iosim.precision import Array
 from iosim.schedule.registry import Family
-from iosim.schedule.relation import Causal
+from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 
@@ -40,12 +40,18 @@ class Case:
         """Return q, k and v in float64, the same every time."""
         return INPUTS[self.data](self.shape, np.random.default_rng(1))
 
+    def output_gradient(self) -> Array:
+        """Return dO in float64, the same every time."""
+        shape = self.shape
+        size = (shape.batch, shape.heads, shape.n_q, shape.value_dim)
+        return np.random.default_rng(3).standard_normal(size)
+
     def visible(self) -> Array | None:
         """Return which queries see which keys; None when all see all."""
-        shape = self.shape
-        if not shape.causal:
+        mask = relation_of(self.shape)
+        if mask is None:
             return None
-        return Causal(shape.causal_offset).visible(slice(0, shape.n_q), slice(0, shape.n_k))
+        return mask.visible(slice(0, self.shape.n_q), slice(0, self.shape.n_k))
 
     def __str__(self) -> str:
         """Return the case in a few words."""
@@ -57,6 +63,8 @@ class Case:
             words.append(f"{s.batch * s.heads} heads" + f"/{s.batch * s.kv_heads} kv")
         if s.causal:
             words.append("causal" if s.align == "bottom-right" else "causal top-left")
+        if s.mask is not None:
+            words.append(str(s.mask))
         words.append(f"tiles {self.br} x {self.bc}")
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
 
