@@ -170,7 +170,7 @@ def test_l2_lookups_are_an_estimate_with_a_known_error(predicted):
 # --- against loops over tiles ---------------------------------------------------------------------
 
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x{bc}x64_4x1x1_cga"
-SMALL = shapes(rows=40, width=64, dtypes=("float16", "bfloat16"))
+SMALL = shapes(rows=40, width=64, dtypes=("float16", "bfloat16"), masked=False)
 
 
 def moves_of(name: str, shape: AttentionShape, br: int, bc: int, **changed: Any) -> Any:
@@ -322,6 +322,13 @@ def test_what_is_not_known_is_null_and_said(no_l2, i, fields, note):
     assert any(note in each for each in made.notes)
 
 
+def test_a_mask_that_is_not_causal_is_not_guessed_at(no_l2):
+    entry = copy.deepcopy(RECORDED[0]) | {"mask": "window:256"}
+    made = predict_case(case_of(entry, "here"), H200).kernels[0]
+    assert made.sm_fill is None
+    assert "under the mask window:256" in made.notes[0]
+
+
 def test_a_merge_without_its_splits_is_not_predicted(no_l2):
     merge = changed(47, kernel="other").kernels[1]
     assert merge.sm_fill is None
@@ -435,6 +442,11 @@ def test_our_flash2_without_a_gpu(no_l2):
     (record,) = json.loads(done.stdout)["records"]
     built = family("flash2").build(AttentionShape(8192, 8192, 64), br=128, bc=128)
     assert record["sm_fill"] == count(built).read_bytes
+    masked = iosim("--mask", "window:256", *options, "--format", "json")
+    (record,) = json.loads(masked.stdout)["records"]
+    assert record["sm_fill"] > 0
+    assert record["dram_read"] is None
+    assert record["notes"][0].startswith("mask window:256")
     table = iosim("--schedule", "flash2,standard", *options[:4])
     assert table.exit_code == 0
     assert "no kernel of ours runs this schedule" in table.stderr

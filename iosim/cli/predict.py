@@ -125,9 +125,13 @@ def _of_schedules(given: dict[str, Any], device: str | None) -> Iterator[dict[st
 
     chosen = profile(device or DEFAULT_DEVICE)
     for schedule in _planned(given, chosen.machine):
-        calls = _calls(schedule, chosen)
+        calls, why = [], ""
+        try:
+            calls = _calls(schedule, chosen)
+        except IosimError as error:
+            why = str(error)
         keys = key_order(schedule) if calls else "forward"
-        yield predict_schedule(schedule, calls, chosen, keys).to_dict()
+        yield predict_schedule(schedule, calls, chosen, keys, why).to_dict()
 
 
 def _of_orders(given: dict[str, Any], device: str | None) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from iosim.errors import IosimError
+from iosim.schedule.masks import parse_mask
 from iosim.shape import AttentionShape
 
 RESERVED_BYTES = 1024  # of shared memory, by the system for each block
@@ -112,6 +113,8 @@ def case_of(entry: Any, where: str) -> Case:
         if not isinstance(given.get(name, ""), str):
             raise IosimError(f"{where}: {name} is {given[name]!r}; it must be text")
     try:
+        if entry.get("mask"):
+            given["mask"] = parse_mask(str(entry["mask"]))
         shape = AttentionShape(**given)
     except IosimError as error:
         raise IosimError(f"{where}: {error}") from error

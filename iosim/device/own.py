@@ -21,6 +21,7 @@ PARTS = {
     "standard_softmax": (("S",), ("P",)),
     "standard_output": (("P", "V"), ("O",)),
 }
+NO_KERNEL = "no kernel of ours runs this schedule"
 UNSIMULATED = "its L2 is not simulated: HBM is taken to move each input and output once"
 
 
@@ -55,11 +56,16 @@ class SchedulePrediction:
 
 
 def predict_schedule(
-    schedule: Schedule, calls: Sequence[KernelCall], profile: Profile, keys: str = "forward"
+    schedule: Schedule,
+    calls: Sequence[KernelCall],
+    profile: Profile,
+    keys: str = "forward",
+    why: str = "",
 ) -> SchedulePrediction:
     """Return what a schedule moves on a device when `calls` run it, its keys in the order `keys`.
 
-    Without calls there is no kernel: the bytes of the SMs are counted, those of HBM are None.
+    Without calls there is no kernel, `why` saying why: the bytes of the SMs are counted, those of
+    HBM are None.
 
     >>> from iosim.device.profile import profile
     >>> from iosim.schedule import family
@@ -80,7 +86,7 @@ def predict_schedule(
         added=sum(adds.values()),
         reads=reads,
         writes={**writes, **adds},
-        notes=("no kernel of ours runs this schedule: of L2 and HBM nothing is predicted",),
+        notes=(f"{why or NO_KERNEL}: of L2 and HBM nothing is predicted",),
     )
     return SchedulePrediction(schedule, counted, ())
 

@@ -163,6 +163,8 @@ def moves_of(known: Known, call: KernelCall, setting: Setting) -> Moves:
 
 def _unfit(known: Known, call: KernelCall, shape: AttentionShape) -> str | None:
     """Return why a kernel cannot be what the shape says, or None."""
+    if shape.mask is not None:
+        return f"which tiles the kernel visits under the mask {shape.mask} is not known"
     if known.width is not None and known.width < shape.head_dim:
         return f"the kernel is compiled for d {known.width}, but the case has d {shape.head_dim}"
     if known.dtype is not None and known.dtype != shape.dtype:
