@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from iosim.audit.audit import audit_cases, audit_page, audit_recording
 from iosim.audit.compare import differences
 from iosim.audit.counters import ALL_METRICS, METRICS, Counters, counters_of_page
+from iosim.audit.gather import gather, totals
 from iosim.audit.infer import Given, infer
 from iosim.audit.ncu_csv import quantity, read_page
 from iosim.cli import main
@@ -369,6 +370,34 @@ def test_a_page_is_audited_without_a_gpu():
     assert "nobody described" in other.notes[0]
 
 
+def test_launches_that_are_alike_are_simulated_once(monkeypatch):
+    seen = []
+
+    def record(launch: Any, device: Any) -> HbmTraffic:
+        seen.append(launch)
+        return HbmTraffic(len(seen), 0, 0, 0)
+
+    monkeypatch.setattr(predict, "simulate", record)
+    first, second = page_of(FLASH, FLASH)
+    assert len(seen) == 1
+    assert first.made == second.made
+
+
+def test_launches_that_are_alike_are_gathered():
+    flash, other, again = page_of(FLASH, OTHER, FLASH)
+    together, alone = gather([flash, other, again])
+    assert together.place == "0 (2 times)"
+    assert alone == other
+    assert together.made.sm_fill == 2 * flash.made.sm_fill
+    assert together.made.reads["K"] == 2 * flash.made.reads["K"]
+    assert together.seen.dram_read == flash.seen.dram_read + again.seen.dram_read
+    reasons = [(each.level, each.difference) for each in together.differences]
+    assert reasons == [(each.level, each.difference) for each in flash.differences]
+    by_level = {each.level: each for each in totals([together, alone])}
+    assert by_level["HBM to L2"].measured_bytes == 2 * flash.seen.dram_read + other.seen.dram_read
+    assert by_level["L2 to SM"].shares.startswith("FlashAttention-2 forward 94.3%")
+
+
 def test_one_bad_row_is_listed_and_the_others_stand():
     page = raw_page(FLASH, FLASH, FLASH).replace('"(64, 1, 8)"', '""', 1)
     page = page.replace('"8,540,416"', '"lots"', 2).replace('"lots"', '"8,540,416"', 1)
@@ -439,9 +468,13 @@ def test_one_table(page):
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert lines[0].split()[:3] == ["place", "kernel", "level"]
-    assert [line.split("  ")[0] for line in lines[1:]] == ["0"] * 5 + ["1"]
+    assert [line.split("  ")[0] for line in lines[1:]] == ["0"] * 5 + ["1"] + ["all"] * 5
     assert "553 656 832" in done.stdout
-    assert "nobody described" in lines[-1]
+    assert "nobody described" in lines[6]
+    assert f"{553_656_832 + 67_108_864:,}".replace(",", " ") in lines[7]
+    assert lines[7].endswith(
+        "FlashAttention-2 forward 89.2%, vectorized_add(float *, float *, int) 10.8%"
+    )
     assert "H200 is assumed" in done.stderr
     assert "n_q is taken as 8192" in done.stderr
 
@@ -453,7 +486,7 @@ def test_json_and_csv(page):
     assert records[0]["differences"][0]["level"] == "L2 to SM"
     done = iosim("--csv", str(page), "--format", "csv", "--device", "H200")
     assert "assumed" not in done.stderr.replace("is taken as", "")
-    assert len(list(csv.reader(io.StringIO(done.stdout)))) == 7
+    assert len(list(csv.reader(io.StringIO(done.stdout)))) == 12
 
 
 def test_recordings_of_both_kinds(tmp_path):

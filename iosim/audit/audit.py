@@ -31,6 +31,7 @@ BESIDE = {
     "backward_dot": ("backward", 1),
     "copy": ("backward", 1),
 }
+AFTER_OTHERS = ("split_merge", "gemm")  # what they move depends on kernels before them
 REACH = 4  # launches that lie at most between kernels of one call
 
 
@@ -89,6 +90,7 @@ def audit_page(
         for i, (call, which) in enumerate(zip(calls, known, strict=True))
     ]
     before: list[tuple[Known, Moves]] = []
+    predicted: dict[tuple[KernelCall, AttentionShape], tuple[Prediction, Moves | None]] = {}
     for i, (kernel, call) in enumerate(zip(kernels, calls, strict=True)):
         place = str(i)
         if isinstance(call, str):
@@ -106,8 +108,12 @@ def audit_page(
             made = Prediction(call.name, None if which is None else which.facts.name, notes=why)
             yield AuditedKernel(place, call.name, None, seen, made, (*notes, *why))
             continue
-        setting = Setting(found.shape, profile, tuple(before))
-        made, _, moves = predict_kernel(call, setting, aligned=False)
+        alike = (call, found.shape)
+        if alike not in predicted or which.role in AFTER_OTHERS:
+            setting = Setting(found.shape, profile, tuple(before))
+            made, _, moves = predict_kernel(call, setting, aligned=False)
+            predicted[alike] = made, moves
+        made, moves = predicted[alike]
         if moves is not None:
             before.append((which, moves))
         yield AuditedKernel(

@@ -90,7 +90,7 @@ def audit(
         where = f"'{page}'" if page is not None else "the page of ncu"
         text = _read(page) if page is not None else _profile_program(program, timeout)
         audited = _of_page(text, where, given, device)
-    _show(list(audited), form, output)
+    _show(list(audited), form, output, whole=recording is None)
 
 
 def _read(path: str) -> str:
@@ -185,18 +185,40 @@ def _profile(device: str | None, named: Any, path: str) -> "Profile":
     return profile(device or str(named or DEFAULT_DEVICE).removeprefix("NVIDIA "))
 
 
-def _show(audited: "list[AuditedKernel]", form: str, output: Path | None) -> None:
-    """Write the records, or a row for each kernel and level, and the notes to standard error."""
+def _show(audited: "list[AuditedKernel]", form: str, output: Path | None, *, whole: bool) -> None:
+    """Write the records, or rows for each kernel and level, and the notes to standard error.
+
+    The rows of a `whole` program gather launches that are alike, and end with all kernels together.
+    """
+    from iosim.audit.gather import gather
+
     if form == "json":
         write_text(output, render([kernel.to_dict() for kernel in audited], form))
         return
+    shown = gather(audited) if whole else audited
     said: dict[str, list[str]] = {}
-    for kernel in audited:
+    for kernel in shown:
         for note in kernel.notes if kernel.differences else ():
             said.setdefault(note, []).append(kernel.place)
     for note, places in said.items():
         click.echo(f"note: kernel {', '.join(places)}: {note}", err=True)
-    write_text(output, render(list(_rows(audited)), form, COLUMNS))
+    rows = list(_rows(shown))
+    if whole and len(shown) > 1:
+        rows += _totals(shown)
+    write_text(output, render(rows, form, COLUMNS))
+
+
+def _totals(audited: "list[AuditedKernel]") -> Iterator[dict[str, Any]]:
+    from iosim.audit.gather import totals
+
+    for each in totals(audited):
+        yield {
+            "place": "all",
+            "kernel": "all kernels",
+            "level": each.level,
+            "measured_bytes": each.measured_bytes,
+            "reason": each.shares,
+        }
 
 
 def _rows(audited: "Iterable[AuditedKernel]") -> Iterator[dict[str, Any]]:
