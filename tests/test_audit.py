@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +394,8 @@ def test_launches_that_are_alike_are_gathered():
     assert together.seen.dram_read == flash.seen.dram_read + again.seen.dram_read
     reasons = [(each.level, each.difference) for each in together.differences]
     assert reasons == [(each.level, each.difference) for each in flash.differences]
+    part = replace(again, seen=replace(again.seen, dram_read=None))
+    assert gather([flash, part])[0].seen.dram_read is None, "a sum of what was not measured is none"
     by_level = {each.level: each for each in totals([together, alone])}
     assert by_level["HBM to L2"].measured_bytes == 2 * flash.seen.dram_read + other.seen.dram_read
     assert by_level["L2 to SM"].shares.startswith("FlashAttention-2 forward 94.3%")
