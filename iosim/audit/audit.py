@@ -14,10 +14,10 @@ from iosim.audit.counters import (
 from iosim.audit.infer import Given, Inferred, infer
 from iosim.audit.ncu_csv import ProfiledKernel
 from iosim.device.case import RESERVED_BYTES, KernelCall, case_of
-from iosim.device.kernels import Known, recognise
+from iosim.device.kernels import Known, recognise, stranger
 from iosim.device.moves import Moves, Setting
 from iosim.device.own import predict_schedule
-from iosim.device.predict import UNKNOWN, Prediction, predict_case, predict_kernel
+from iosim.device.predict import Prediction, predict_case, predict_kernel
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.measured import Recording, Row
@@ -104,7 +104,7 @@ def audit_page(
         found = shapes[i]
         which = known[i]
         if which is None or found is None or found.shape is None or _elsewhere(i, known):
-            why = _why(which, found, _elsewhere(i, known))
+            why = _why(call.name, which, found, _elsewhere(i, known))
             made = Prediction(call.name, None if which is None else which.facts.name, notes=why)
             yield AuditedKernel(place, call.name, None, seen, made, (*notes, *why))
             continue
@@ -156,9 +156,11 @@ def _elsewhere(i: int, known: Sequence[Known | None]) -> bool:
     return not any(other is not None and other.role == "softmax" for other in near)
 
 
-def _why(which: Known | None, found: Inferred | None, elsewhere: bool) -> tuple[str, ...]:
+def _why(
+    name: str, which: Known | None, found: Inferred | None, elsewhere: bool
+) -> tuple[str, ...]:
     if which is None:
-        return (UNKNOWN,)
+        return (stranger(name),)
     if elsewhere:
         return ("a matrix product with no softmax beside it: not part of an attention call",)
     return found.assumed if found is not None else ()

@@ -99,6 +99,17 @@ def _patterns() -> tuple[tuple[re.Pattern[str], Facts], ...]:
     return tuple((re.compile(known.pattern), known) for known in facts())
 
 
+def stranger(name: str) -> str:
+    """Return the note for a kernel that nobody described.
+
+    >>> stranger("_ZN5iosim3gpu7kernels6flash26flash2...")[:40]
+    'a kernel of iosim, whose name does not s'
+    """
+    if "iosim::gpu::kernels" in name or "_ZN5iosim3gpu7kernels" in name:
+        return "a kernel of iosim, whose name does not say its tiles; iosim gpu measure knows them"
+    return "nobody described a kernel of this name (kernels.json): nothing is predicted"
+
+
 def recognise(name: str) -> Known | None:
     """Return what is known of the kernel of this name, None for one that nobody described.
 

@@ -11,13 +11,12 @@ from typing import Any
 from iosim.device import backward, forward, unfused  # noqa: F401  they register their roles
 from iosim.device.case import Case, KernelCall
 from iosim.device.hbm import HbmTraffic, simulate
-from iosim.device.kernels import Known, recognise
+from iosim.device.kernels import Known, recognise, stranger
 from iosim.device.moves import ROLES, Moves, Setting
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.shape import AttentionShape
 
-UNKNOWN = "nobody described a kernel of this name (kernels.json): nothing is predicted"
 LEVELS = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_max")
 
 
@@ -129,7 +128,7 @@ def predict_kernel(
     """
     known = recognise(call.name)
     if known is None:
-        return Prediction(call.name, notes=(UNKNOWN,)), None, None
+        return Prediction(call.name, notes=(stranger(call.name),)), None, None
     found = Prediction(call.name, known.facts.name, known.role)
     notes: tuple[str, ...] = ()
     shape = setting.shape
