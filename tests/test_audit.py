@@ -411,6 +411,15 @@ def test_one_bad_row_is_listed_and_the_others_stand():
     assert no_number.made.sm_fill == fine.made.sm_fill == fine.seen.sm_fill - 8704
 
 
+def test_a_page_that_was_cut_off_keeps_its_kernels():
+    page = raw_page(FLASH, OTHER)
+    cut = page[: page.index('"(4096, 1, 1)"')]
+    fine, half = audit_page(read_page(cut, "here"), Given(), H200)
+    assert fine.seen.missing == ()
+    assert half.name == OTHER
+    assert "no grid size" in half.notes[0]
+
+
 def test_a_unit_of_another_kind_is_said_of_its_kernel():
     page = raw_page(FLASH, OTHER).replace('"Mbyte"', '"sector"')
     flash, other = audit_page(read_page(page, "here"), Given(), H200)
@@ -506,6 +515,16 @@ def test_recordings_of_both_kinds(tmp_path):
     done = iosim("--recording", str(path))
     assert done.exit_code == 0
     assert done.stdout.count("as its tiles say") == 4
+
+
+def test_files_that_are_no_pages(tmp_path):
+    path = tmp_path / "report.ncu-rep"
+    path.write_bytes(b"NVR\x00\xff\xfe\x81")
+    done = iosim("--csv", str(path))
+    assert done.exit_code == 2
+    assert "ncu --import FILE --csv" in done.stderr
+    path.write_text(raw_page(FLASH).partition("program\n")[2], encoding="utf-8-sig")
+    assert iosim("--csv", str(path)).exit_code == 0
 
 
 def test_missing_counters_are_one_sentence(tmp_path):

@@ -107,17 +107,23 @@ def read_page(text: str, where: str) -> list[ProfiledKernel]:
 
 
 def _rows_from_header(text: str) -> Iterator[list[str]]:
-    """Yield the header and the rows of its length after it; other lines are a program's own."""
+    """Yield the header and the rows after it; other lines are a program's own.
+
+    A row that was cut off is filled up with empty cells, if it says which kernel it is about.
+    """
     header: list[str] | None = None
+    name = 0
     lines = (line for line in text.splitlines() if line.lstrip().startswith(('"', "ID,")))
     try:
         for row in csv.reader(lines):
             if header is None:
                 if row and row[0].strip() == "ID" and FIRST in row:
-                    header = row
+                    header, name = row, row.index(FIRST)
                     yield row
             elif len(row) == len(header) and row != header:
                 yield row
+            elif name < len(row) < len(header) and row[0].isdigit():
+                yield [*row, *[""] * (len(header) - len(row))]
     except csv.Error:  # a line that no CSV can hold ends the page
         return
 

@@ -95,11 +95,13 @@ def audit(
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise IosimError(f"'{path}' cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        raise IosimError(f"'{path}' is no text; give a CSV page of ncu") from error
+        raise IosimError(
+            f"'{path}' is no text; a report becomes a page with ncu --import FILE --csv --page raw"
+        ) from error
 
 
 def _profile_program(program: Sequence[str], timeout: int) -> str:
