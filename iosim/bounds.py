@@ -13,6 +13,7 @@ from math import isqrt
 
 from iosim.errors import IosimError
 from iosim.reading.check import Checked
+from iosim.schedule.nested import pair_sums, seen
 from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
@@ -84,7 +85,8 @@ def visible_pairs(shape: AttentionShape) -> int:
     mask = relation_of(shape)
     if mask is None:
         return shape.n_q * shape.n_k
-    return mask.sums(Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1)).pairs
+    query, key = Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1)
+    return pair_sums(mask, query, key).pairs
 
 
 def all_pairs(shape: AttentionShape) -> int:
@@ -95,7 +97,9 @@ def all_pairs(shape: AttentionShape) -> int:
 def seen_rows(shape: AttentionShape) -> tuple[int, int]:
     """Return how many queries of a head see a key, and how many keys are seen."""
     mask = relation_of(shape)
-    return (shape.n_q, shape.n_k) if mask is None else mask.seen(shape.n_q, shape.n_k)
+    if mask is None:
+        return shape.n_q, shape.n_k
+    return seen(mask, Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1))
 
 
 def compulsory_words(shape: AttentionShape) -> tuple[int, int]:

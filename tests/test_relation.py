@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from iosim.schedule import Causal, Dim
+from iosim.schedule.nested import seen as rows_seen
 from iosim.schedule.relation import PairSums, floor_sum, joined, ranges_of, relation_of
 from iosim.shape import AttentionShape
 
@@ -111,7 +112,8 @@ def test_visible_is_the_matrix(n_q: int, n_k: int, offset: int, data: st.DataObj
 @given(small, small, offsets)
 def test_seen_counts_rows_and_columns(n_q: int, n_k: int, offset: int) -> None:
     matrix = np.array(naive.visible_matrix(n_q, n_k, offset))
-    assert Causal(offset).seen(n_q, n_k) == (matrix.any(1).sum(), matrix.any(0).sum())
+    seen = rows_seen(Causal(offset), Dim("query", n_q, 1), Dim("key", n_k, 1))
+    assert seen == (matrix.any(1).sum(), matrix.any(0).sum())
 
 
 @pytest.mark.parametrize(("n_q", "n_k"), [(1, 1), (1, 9), (9, 1), (7, 5)])
@@ -119,6 +121,10 @@ def test_a_block_beyond_the_rows_is_one_ragged_block(n_q: int, n_k: int) -> None
     offset = n_k - n_q
     sums = Causal(offset).sums(Dim("query", n_q, 100), Dim("key", n_k, 1000))
     assert sums == PairSums(1, n_q, n_k, n_q * n_k)
+
+
+def tiles(dim: Dim) -> list[range]:
+    return [range(*dim.range(i)) for i in range(dim.blocks)]
 
 
 @given(strategies.shapes(rows=20, masked=True, heads=False), small, small)
@@ -131,7 +137,16 @@ def test_every_mask_is_its_matrix(shape: AttentionShape, br: int, bc: int) -> No
     for j, column in enumerate(zip(*met, strict=True)):
         assert list(mask.query_range(query, key, j)) == [i for i, yes in enumerate(column) if yes]
     assert mask.sums(query, key) == PairSums(*naive.sums_of(seen, br, bc))
-    assert mask.seen(shape.n_q, shape.n_k) == (np.any(seen, 1).sum(), np.any(seen, 0).sum())
+    assert rows_seen(mask, query, key) == (
+        sum(
+            rows.stop - rows.start for rows, row in zip(tiles(query), met, strict=True) if any(row)
+        ),
+        sum(
+            rows.stop - rows.start
+            for rows, column in zip(tiles(key), zip(*met, strict=True), strict=True)
+            if any(column)
+        ),
+    )
 
 
 @given(strategies.shapes(rows=20, masked=True, heads=False), st.data())

@@ -51,6 +51,7 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 causal=options["causal"],
                 align=options["align"],
                 mask=options["mask"],
+                dropout=options["dropout"],
             )
 
 

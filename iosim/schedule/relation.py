@@ -6,7 +6,8 @@ depends neither on the number of rows nor on the number of blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Protocol, overload
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
+
+Rows = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ class PairSums:
 class Relation(Protocol):
     """What a mask must tell: per query block the key blocks it meets, and the other way round."""
 
+    def __hash__(self) -> int:
+        """Return the same for equal ones: frozen dataclasses do."""
+
     @property
     def query(self) -> str:
         """The name of the query axis."""
@@ -72,8 +78,11 @@ class Relation(Protocol):
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
+    def within(self, queries: Rows, keys: Rows) -> "Relation":
+        """Return the relation of these query rows to these key rows, each counted from its first.
+
+        Rows are (first, row after the last).
+        """
 
 
 @dataclass(frozen=True)
@@ -127,21 +136,27 @@ def joined(ranges: Iterable[range]) -> Sequence[int]:
 
 
 def kinds(
-    own: Dim, other: Dim, blocks: Iterable[int], met: Iterable[tuple[int, bool]]
+    own: Dim, other: Dim, blocks: np.ndarray, number: np.ndarray, last: np.ndarray
 ) -> list[int]:
     """Return one block of each kind (see `Relation.samples`), and those that meet the most.
 
-    `met` has, for each of the blocks, how many of the other axis it meets, and whether the last of
-    them is among these.
+    For each of the `blocks` there is the `number` of the other axis that it meets, and whether the
+    `last` of them is among these.
     """
-    found: dict[tuple[bool, bool, bool], int] = {}
-    most: dict[bool, tuple[int, int]] = {}
-    for block, (number, last) in zip(blocks, met, strict=True):
-        ragged = block == own.blocks - 1
-        found.setdefault((ragged, last, number > last), block)
-        rows = number * other.block - (other.blocks * other.block - other.n if last else 0)
-        most[ragged] = max(most.get(ragged, (-1, 0)), (rows, block))
-    return sorted({*found.values(), *(block for _, block in most.values())})
+    ragged = blocks == own.blocks - 1
+    rows = number * other.block - last * (other.blocks * other.block - other.n)
+    found: set[int] = set()
+    for mine in (ragged, ~ragged):
+        for alike in (last & (number > 1), last & (number == 1), ~last & (number > 0), number == 0):
+            at = np.flatnonzero(mine & alike)
+            if at.size:
+                found |= {int(blocks[at[0]]), int(blocks[at[np.argmax(rows[at])]])}
+    return sorted(found)
+
+
+def row_numbers(values: Iterable[int], top: int) -> np.ndarray:
+    """Return rows or blocks as an array in which sums of a few up to `top` do not overflow."""
+    return np.array(list(values), dtype=np.int64 if top < 2**60 else object)
 
 
 def ranges_of(blocks: Sequence[int]) -> tuple[range, ...]:
@@ -228,8 +243,12 @@ class Causal:
     ) -> list[int]:
         near = {block for change in changes for block in (change - 1, change)}
         blocks = sorted({*_corners(own), *(i for i in near if 0 <= i < own.blocks)})
-        ranges = [met(i) for i in blocks]
-        return kinds(own, other, blocks, ((len(r), other.blocks - 1 in r) for r in ranges))
+        ranges, top = [met(i) for i in blocks], max(own.n, other.n, other.block)
+        last = np.array([other.blocks - 1 in each for each in ranges])
+        return kinds(
+            *(own, other, row_numbers(blocks, top)),
+            *(row_numbers((each.stop - each.start for each in ranges), top), last),
+        )
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs, in closed form.
@@ -268,17 +287,16 @@ class Causal:
         columns = np.arange(keys.start, keys.stop)[None, :]
         return np.asarray(columns <= rows + self.offset)
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        queries = min(max(n_q + min(self.offset, 0), 0), n_q)
-        keys = min(max(n_q + self.offset, 0), n_k)
-        return queries, keys
+    def within(self, queries: Rows, keys: Rows) -> "Causal":
+        """Return the relation of these query rows to these key rows."""
+        return replace(self, offset=self.offset + queries[0] - keys[0])
 
 
 def _corners(dim: Dim) -> list[int]:
     return sorted({i for i in (0, 1, dim.blocks - 2, dim.blocks - 1) if 0 <= i < dim.blocks})
 
 
+@lru_cache(maxsize=16)
 def relation_of(shape: AttentionShape) -> Relation | None:
     """Return which keys the queries of a shape see; None when all see all.
 

@@ -6,14 +6,14 @@ the row, and so is what the mask looks like from the keys; every sum is a sum of
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from math import gcd
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iosim.schedule.relation import PairSums, floor_sum, kinds
+from iosim.schedule.relation import PairSums, Rows, floor_sum, kinds, row_numbers
 from iosim.schedule.tree import Dim
 
 Piece = tuple[int, int, int]
@@ -64,21 +64,11 @@ class Steps:
         """Return the value at a row."""
         return _at(self.piece(row), row)
 
-    def values(self, rows: Iterable[int]) -> Iterator[int]:
-        """Yield the values at rows in rising order."""
-        at = 0
-        for row in rows:
-            while at + 1 < len(self.pieces) and self.pieces[at + 1][0] <= row:
-                at += 1
-            yield _at(self.pieces[at], row)
-
-    def array(self, rows: slice) -> NDArray[np.int64]:
-        """Return the values at some rows."""
-        at = np.arange(rows.start, rows.stop)
-        first, value, slope = np.array(self.pieces, dtype=np.int64).T
-        piece = np.searchsorted(first, at, side="right") - 1
-        found: NDArray[np.int64] = value[piece] + slope[piece] * (at - first[piece])
-        return found
+    def at(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the values at an array of rows."""
+        first, value, slope = np.array(self.pieces, dtype=rows.dtype).reshape(-1, 3).T
+        piece = np.searchsorted(first, rows, side="right") - 1
+        return np.asarray(value[piece] + slope[piece] * (rows - first[piece]))
 
     def clip(self, low: int, high: int) -> "Steps":
         """Return the function with values below `low` raised to it, above `high` lowered."""
@@ -109,6 +99,14 @@ class Steps:
     def until(self, row: int) -> "Steps":
         """Return the function before a row."""
         return Steps.of((p for p in self.pieces if p[0] < row), min(row, self.stop))
+
+    def moved(self, rows: int, values: int) -> "Steps":
+        """Return the function with its rows so many less, and its values so many less.
+
+        What moves before row 0 is left out.
+        """
+        pieces = ((first - rows, value - values, slope) for first, value, slope in self.pieces)
+        return Steps(tuple(pieces), self.stop - rows).since(0)
 
     def first_above(self, value: int) -> int:
         """Return the first row with a larger value, or `stop` where there is none."""
@@ -175,6 +173,17 @@ class Staircase:
         """Return the query blocks that key block j meets."""
         return self.transposed(key.n).key_range(key, query, j)
 
+    def within(self, queries: Rows, keys: Rows) -> "Staircase":
+        """Return the relation of these query rows to these key rows, each counted from its first.
+
+        A run that begins or ends outside the keys is cut to them.
+        """
+        (first, stop), (low, high) = queries, keys
+        lo, hi = (
+            ends.until(stop).moved(first, low).clip(0, high - low) for ends in (self.lo, self.hi)
+        )
+        return replace(self, lo=lo, hi=hi)
+
     def transposed(self, n_k: int) -> "Staircase":
         """Return the mask with queries and keys exchanged."""
         return Staircase(self.hi.inverse(n_k), self.lo.inverse(n_k), self.key, self.query)
@@ -204,29 +213,24 @@ class Staircase:
     def samples(self, query: Dim, key: Dim) -> tuple[list[int], list[int]]:
         """Return query blocks and key blocks among which each kind of block is found."""
         other = self.transposed(key.n)
-        rows, columns = self.corners(query, key), other.corners(key, query)
-        return (
-            kinds(query, key, rows, self.met(query, key, rows)),
-            kinds(key, query, columns, other.met(key, query, columns)),
-        )
+        return samples((self,), query, key), samples((other,), key, query)
 
-    def met(self, query: Dim, key: Dim, blocks: Sequence[int]) -> Iterator[tuple[int, bool]]:
-        """Yield how many key blocks query blocks in rising order meet, and whether the last one."""
-        spans = [
-            (max(i * query.block, self.lo.first), min((i + 1) * query.block, self.lo.stop))
-            for i in blocks
-        ]
-        inside = [first < stop for first, stop in spans]
-        lows = self.lo.values(first for first, stop in spans if first < stop)
-        highs = self.hi.values(stop - 1 for first, stop in spans if first < stop)
-        for there in inside:
-            if there:
-                start, stop = _start(next(lows), key), -(-next(highs) // key.block)
-                yield max(stop - start, 0), stop == key.blocks > start
-            else:
-                yield 0, False
+    def met(
+        self, query: Dim, key: Dim, blocks: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return how many key blocks each of some query blocks meets, and whether the last one."""
+        first = np.maximum(blocks * query.block, self.lo.first)
+        stop = np.minimum((blocks + 1) * query.block, self.lo.stop)
+        there = first < stop
+        number, last = blocks * 0, np.zeros(len(blocks), np.bool_)
+        low, high = self.lo.at(first[there]), self.hi.at(stop[there] - 1)
+        start = np.where(low >= key.n, key.blocks, low // key.block)
+        end = -(-high // key.block)
+        number[there] = np.maximum(end - start, 0)
+        last[there] = (end == key.blocks) & (start < end)
+        return number, last
 
-    def corners(self, query: Dim, key: Dim) -> list[int]:
+    def corners(self, query: Dim, key: Dim) -> set[int]:
         """Return blocks at which what is met may begin to look different.
 
         That is where pieces end, where the last key block comes in or stands alone, and where the
@@ -240,11 +244,7 @@ class Staircase:
         ends = sorted(marks | {piece[0] for piece in (*self.lo.pieces, *self.hi.pieces)})
         found = {end // query.block + step for end in ends for step in (-1, 0, 1)}
         shared = gcd(query.block, key.block)
-        for first, stop in pairwise(ends):
-            if first < self.lo.first or stop > self.lo.stop:  # no piece is there
-                continue
-            if not (self.lo.piece(first)[2] and self.hi.piece(first)[2]):
-                continue
+        for first, stop in self._rising():
             if key.block <= query.block:
                 start, period = first // query.block, key.block // shared
                 found.update(range(start, min(start + period + 2, stop // query.block + 1)))
@@ -253,23 +253,33 @@ class Staircase:
                 start = first + -(-value // key.block) * key.block - value + 1  # one comes in
                 rows = range(start, min(start + (period + 1) * key.block, stop), key.block)
                 found.update(row // query.block for row in rows)
-        return sorted(block for block in found if 0 <= block < query.blocks)
+        return {block for block in found if 0 <= block < query.blocks}
+
+    def _rising(self) -> Iterator[tuple[int, int]]:
+        """Yield the stretches of rows, (first, past the last), where both ends of the run rise."""
+        for (first, _, slope), stop in self.lo.spans():
+            if slope:
+                for (start, _, rises), end in self.hi.spans():
+                    if rises and max(first, start) < min(stop, end):
+                        yield max(first, start), min(stop, end)
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
         if self.lo(queries.stop - 1) <= keys.start and keys.stop <= self.hi(queries.start):
             return None
         columns = np.arange(keys.start, keys.stop)[None, :]
-        lo, hi = self.lo.array(queries)[:, None], self.hi.array(queries)[:, None]
+        rows = np.arange(queries.start, queries.stop)
+        lo, hi = self.lo.at(rows)[:, None], self.hi.at(rows)[:, None]
         return np.asarray((lo <= columns) & (columns < hi))
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return how many queries see a key, and how many keys are seen."""
-        return self._seeing(n_k), self.transposed(n_k)._seeing(n_q)
 
-    def _seeing(self, n: int) -> int:
-        """Return how many rows see any of n columns: their runs may be empty at 0 and n only."""
-        return max(self.lo.first_above(n - 1) - self.hi.first_above(0), 0)
+def samples(parts: Sequence[Staircase], own: Dim, other: Dim) -> list[int]:
+    """Return a block of each kind where several staircases say together what a block meets."""
+    top = max(own.n, own.block, other.n, other.block)
+    blocks = row_numbers(sorted(set().union(*(part.corners(own, other) for part in parts))), top)
+    met = [part.met(own, other, blocks) for part in parts]
+    number, last = np.array([n for n, _ in met]), np.array([l for _, l in met])
+    return kinds(own, other, blocks, number.sum(axis=0), np.logical_or.reduce(last))
 
 
 def _start(value: int, key: Dim) -> int:
