@@ -155,6 +155,17 @@ def test_standard_attention_in_three_calls(predicted):
     assert rows[0][0].writes["S"] == rows[1][0].reads["S"] == 8 * 4096**2 * 2
 
 
+def test_rows_that_a_cluster_shares_are_looked_up_once(predicted, no_l2):
+    """1x2: P V has 128 tiles of 64 x 256 whose 64 rows of V come once for two blocks, exactly."""
+    made, record, _ = kernels(predicted, "std")[2]
+    assert made.sm_fill - made.l2_tex_read == 128 * 64 * 4096 * 2 // 2
+    assert made.l2_tex_read == record["l2_tex_read"]
+    entry = copy.deepcopy(RECORDED[26])
+    entry["kernels"][2]["kernel"] = record["kernel"].replace("1x2", "2x1")
+    other = predict_case(case_of(entry, "here"), H200).kernels[2]
+    assert other.sm_fill - other.l2_tex_read == 128 * 256 * 4096 * 2 // 2
+
+
 def test_l2_lookups_are_an_estimate_with_a_known_error(predicted):
     """Merged requests are fitted with a window for each kernel: see iosim/device/merging.py."""
     off = [
@@ -286,7 +297,7 @@ def test_every_fact_has_a_source():
         ("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 128, 12",
          {"br": 128, "bc": 128}, 64, None, None),
         ("nvjet_tst_128x64_64x8_2x1_v_bz_TNT",
-         {"m": 128, "n": 64, "cluster": 1}, None, "bfloat16", None),
+         {"m": 128, "n": 64, "cluster_m": 2, "cluster_n": 1}, None, "bfloat16", None),
         ("fmha_cutlassF_bf16_aligned_64x128_rf_sm80(Params)",
          {"br": 64, "bc": 128}, None, "bfloat16", None),
     ],

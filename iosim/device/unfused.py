@@ -12,8 +12,8 @@ def gemm(known: Known, call: KernelCall, setting: Setting) -> Moves:
     """A matrix product tile by tile: S = Q K^T before the softmax, O = P V after it.
 
     A tile of m x n of the column-major result reads m and n rows of the operands, of the whole
-    inner length. m runs along the keys of S, or along d_v of O; n along the queries. The blocks of
-    a cluster stand side by side along n, and their rows of m come once for all of them.
+    inner length. m runs along the keys of S, or along d_v of O; n along the queries. Blocks of a
+    cluster that stand side by side along n share their rows of m, and along m those of n.
     """
     shape, item = setting.shape, setting.shape.item_bytes
     last = setting.last("softmax", "gemm")
@@ -23,7 +23,7 @@ def gemm(known: Known, call: KernelCall, setting: Setting) -> Moves:
     heads = shape.batch * shape.heads
     columns, rows = math.ceil(across / m), math.ceil(shape.n_q / n)
     tiles = heads * columns * rows
-    left_bytes = tiles * m * inner * item
+    left_bytes, right_bytes = tiles * m * inner * item, tiles * n * inner * item
     left, right, result = ("K", "Q", "S") if scores else ("V", "P", "O")
     later = max(0, tiles - call.grid) * known.facts.ticket_bytes
     counter = {"tile counter": later} if later else {}
@@ -31,15 +31,21 @@ def gemm(known: Known, call: KernelCall, setting: Setting) -> Moves:
     if call.grid > tiles:
         notes = (f"the grid has {call.grid} blocks, more than {tiles} tiles of {m} x {n}",)
     return Moves(
-        reads={left: left_bytes, right: tiles * n * inner * item, **counter},
+        reads={left: left_bytes, right: right_bytes, **counter},
         writes={result: heads * shape.n_q * across * item, **counter},
-        merged=left_bytes - left_bytes // max(1, known.tiles.get("cluster", 1)),
+        merged=_once_a_cluster(left_bytes, known.tiles["cluster_n"])
+        + _once_a_cluster(right_bytes, known.tiles["cluster_m"]),
         compulsory_read=heads * (across + shape.n_q) * inner * item,
         compulsory_write=heads * shape.n_q * across * item,
         flops=2 * heads * shape.n_q * across * inner,
         tiles={"m": m, "n": n},
         notes=notes,
     )
+
+
+def _once_a_cluster(size: int, blocks: int) -> int:
+    """Return the bytes that need no lookup in L2, as so many blocks get them together."""
+    return size - size // max(1, blocks)
 
 
 @role("softmax")
