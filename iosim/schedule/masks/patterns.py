@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from iosim.errors import IosimError
 from iosim.schedule.masks.blocks import Blocks, Indices
+from iosim.schedule.masks.causal_blocks import CausalBlocks
 from iosim.shape import AttentionShape
 
 MOST_BLOCKS = 2**28
@@ -89,9 +90,13 @@ class BlockMask:
         _check_size(name, *array.shape)
         return cls(Matrix.of(array != 0), rows, rows if columns is None else columns, name)
 
-    def relation(self, shape: AttentionShape) -> Blocks:
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Queries and keys of a block of the mask."""
+        return self.rows, self.columns
+
+    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
         """Return which keys the queries of a shape see."""
-        _refuse_causal(shape)
         need = -(-shape.n_q // self.rows), -(-shape.n_k // self.columns)
         if need != (self.matrix.height, self.matrix.width):
             raise IosimError(
@@ -99,7 +104,7 @@ class BlockMask:
                 f"blocks, but {shape.n_q} queries and {shape.n_k} keys in blocks of {self.rows} "
                 f"and {self.columns} make {need[0]} x {need[1]}"
             )
-        return Blocks(self.matrix, self.rows, self.columns)
+        return _beside_causal(Blocks(self.matrix, self.rows, self.columns), shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -128,12 +133,17 @@ class Random:
         if not 0 <= self.density <= 1:
             raise IosimError(f"the density of a mask is {self.density}; give a number from 0 to 1")
 
-    def relation(self, shape: AttentionShape) -> Blocks:
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Queries and keys of a block of the mask."""
+        return self.block, self.block
+
+    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
         """Return which keys the queries of a shape see."""
-        _refuse_causal(shape)
         height, width = -(-shape.n_q // self.block), -(-shape.n_k // self.block)
         _check_size(str(self), height, width)
-        return Blocks(_random(self.density, self.seed, height, width), self.block, self.block)
+        cells = _random(self.density, self.seed, height, width)
+        return _beside_causal(Blocks(cells, self.block, self.block), shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -192,11 +202,15 @@ class Butterfly:
         """Refuse blocks of no rows."""
         _check_block(self.block)
 
-    def relation(self, shape: AttentionShape) -> Blocks:
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Queries and keys of a block of the mask."""
+        return self.block, self.block
+
+    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
         """Return which keys the queries of a shape see."""
-        _refuse_causal(shape)
         cells = ButterflyCells(-(-shape.n_q // self.block), -(-shape.n_k // self.block))
-        return Blocks(cells, self.block, self.block)
+        return _beside_causal(Blocks(cells, self.block, self.block), shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -216,6 +230,5 @@ def _check_size(name: str, height: int, width: int) -> None:
         )
 
 
-def _refuse_causal(shape: AttentionShape) -> None:
-    if shape.causal:
-        raise IosimError("a block mask beside a causal one is not known; leave the zeros to it")
+def _beside_causal(blocks: Blocks, shape: AttentionShape) -> Blocks | CausalBlocks:
+    return CausalBlocks(blocks, shape.causal_offset) if shape.causal else blocks
