@@ -181,6 +181,8 @@ def _refuse(schedule: Schedule) -> None:
         )
     if shape.mask is not None:
         raise IosimError(f"mask {shape.mask} has no GPU kernel; those there are take --causal only")
+    if shape.dropout:
+        raise IosimError(f"dropout is {shape.dropout:g}, but the kernels have none; leave it out")
     plain = family(schedule.name).build(shape, **schedule.tiles)
     if _forward(schedule.body) != plain.body or schedule.mask != plain.mask:
         raise IosimError(

@@ -13,7 +13,8 @@ from math import isqrt
 
 from iosim.errors import IosimError
 from iosim.reading.check import Checked
-from iosim.schedule.relation import pair_sums, relation_of, seen
+from iosim.schedule.nested import pair_sums, seen
+from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 

@@ -13,7 +13,7 @@ from iosim.schedule import Compute, For, Move, Schedule
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "uint64": 8}
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 
 
@@ -125,6 +125,12 @@ def _matmul(out, a, b):
 
 FLOPS = {
     "scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "unmasked_scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "apply_mask": lambda o, i: 0,
+    "start_random": lambda o, i: 0,
+    "draw_kept": lambda o, i: 0,
+    "drop_by": lambda o, i: _size(o[0]),
+    "drop": lambda o, i: _size(o[0]),
     "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
     "finish_scores": lambda o, i: _size(o[0]),
     "clear": lambda o, i: 0,
@@ -174,7 +180,11 @@ class Run:
         for node in body:
             if isinstance(node, For):
                 for rows in self._blocks(node, where):
-                    self._run(node.body, {**where, node.dim.name: rows})
+                    at = {node.dim.name: rows}
+                    if node.dim.index:
+                        number = rows[0] // node.dim.block
+                        at[node.dim.index] = (number, number + 1)
+                    self._run(node.body, {**where, **at})
             elif isinstance(node, Move):
                 self._move(node, where)
             elif isinstance(node, Compute):
@@ -185,7 +195,9 @@ class Run:
                 self.flops += FLOPS[node.operation](*sizes)
 
     def _blocks(self, loop, where):
-        blocks = cut(loop.dim.n, loop.dim.block)
+        """The blocks that a loop visits: all, or those of the rows that its parent stands at."""
+        first, stop = (0, loop.dim.n) if loop.dim.parent is None else where[loop.dim.name]
+        blocks = [(first + a, first + b) for a, b in cut(stop - first, loop.dim.block)]
         if loop.relation is None:
             return blocks
         if loop.dim.name == "key":

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
+import trees
 from hypothesis import strategies as st
 
 from iosim.schedule import families
@@ -51,11 +52,13 @@ def masks(draw, n_q, n_k):
 
 
 @st.composite
-def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, masked=None):
+def shapes(
+    draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, masked=None, dropout=(0.0,)
+):
     """Ragged, n_q != n_k, batch, grouped heads, d_v != d, with a mask of any family or without.
 
     `causal` says whether the shape is causal; then it has no other mask. `masked` says whether it
-    has one beside that.
+    has one beside that. It has no dropout unless probabilities are given.
     """
     kv_heads = draw(st.integers(1, 2)) if heads else 1
     if masked is None:
@@ -75,6 +78,7 @@ def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, masked
         causal=causal,
         align=draw(st.sampled_from(["bottom-right", "top-left"])),
         mask=draw(masks(n_q, n_k)) if masked else None,
+        dropout=draw(st.sampled_from(dropout)),
     )
 
 
@@ -104,3 +108,32 @@ def cases(draw, names=NAMES, **of_shape):
     name = draw(st.sampled_from(names))
     shape = draw(shapes(**of_shape))
     return Case(name, shape, draw(tiles(families()[name], shape)))
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A tree of `trees.nested`: cuts within cuts on both axes."""
+
+    shape: AttentionShape
+    sizes: dict[str, int]
+
+    @property
+    def schedule(self):
+        return trees.nested(self.shape, **self.sizes)
+
+
+@st.composite
+def nested(draw, **of_shape):
+    """Tiles in pages in splits, none of which need to divide the next."""
+    shape = draw(shapes(**of_shape))
+    numbers = draw(st.sampled_from([1, 2]))
+    page = draw(st.integers(1, shape.n_k + 1))
+    sizes = {
+        "br": draw(st.integers(1, shape.n_q + 1)),
+        "bc": draw(st.integers(1, shape.n_k + 1)),
+        "shard": draw(st.integers(1, shape.n_q + 1)),
+        "split": page * draw(st.integers(1, 4)) if numbers == 2 else draw(st.integers(1, 20)),
+        "page": page,
+        "numbers": numbers,
+    }
+    return Nested(shape, sizes)

@@ -295,6 +295,7 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
     fused_backward = {"backward_fused", "backward_fused_again", "backward_fused_made"}
     assert held == {
         "standard": both | rows | {"two_matmuls"},
+        "standard_passes": both | rows | {"two_matmuls"},
         "standard_tiled": both | {"two_matmuls"},
         "flash1": both | rows | {"fused"},
         "flash2": both | rows | {"fused"},

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import test_check
 import test_execute
+import test_nested
 import test_tree
 import test_user_schedule
 
@@ -97,6 +98,11 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "more kv_heads": (shape(heads=2, kv_heads=4), ("heads is 2", "kv_heads is 4", "multiple")),
     "dtype": (shape(dtype="flaot16"), ("'flaot16'", "'float16'", "bfloat16, float32, float64")),
     "align": (shape(align="bottom"), ("'bottom'", "bottom-right, top-left")),
+    "dropout": (shape(dropout=1.0), ("dropout is 1.0", "from 0 up to, but not including, 1")),
+    "a schedule without dropout": (
+        lambda: test_user_schedule.trees.split_loads(shape(dropout=0.1)(), 2, 2),
+        ("'split_loads'", "drops nothing", "dropout 0.1"),
+    ),
     "schedule": (lambda: family("flas2"), ("'flas2'", "'flash2'", "standard_tiled")),
     "a memory of no words": (lambda: bounds.lower_bounds(SHAPE, 0), ("M is 0 words", "1")),
     "br=0": (lambda: family("flash2").build(SHAPE, br=0, bc=1), ("br is 0", "at least 1")),
@@ -165,7 +171,7 @@ MODULES = (
     "bounds_backward",
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
-        "standard", "standard_tiled", "flash1", "flash2",
+        "standard", "standard_tiled", "flash1", "flash2", "dropout", "dropout_backward",
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
     *(f"reading.{name}" for name in (
@@ -195,7 +201,8 @@ def raises_of(module: str) -> dict[tuple[str, int], str]:
 def all_mistakes(folder: Path) -> list[Callable[[], object]]:
     zeros = np.zeros((8, 4))
     actions = [action for action, _ in EXAMPLES.values()]
-    actions += [build for build, _ in test_tree.REFUSED.values()]
+    for refused in (test_tree.REFUSED, test_nested.REFUSED):
+        actions += [build for build, _ in refused.values()]
     for schedule, _ in test_check.WRONG.values():
         actions += [
             lambda s=schedule: check(s),  # type: ignore[misc]

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from iosim.schedule import Causal, Dim
+from iosim.schedule.nested import seen as rows_seen
 from iosim.schedule.relation import PairSums, floor_sum, joined, ranges_of, relation_of
-from iosim.schedule.relation import seen as rows_seen
 from iosim.shape import AttentionShape
 
 small = st.integers(1, 12)

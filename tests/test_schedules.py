@@ -22,7 +22,13 @@ sizes = st.integers(1, 12)
 
 
 def test_the_registry() -> None:
-    assert strategies.FORWARD == ("standard", "standard_tiled", "flash1", "flash2")
+    assert strategies.FORWARD == (
+        "standard",
+        "standard_passes",
+        "standard_tiled",
+        "flash1",
+        "flash2",
+    )
     assert list(families()) == [*strategies.FORWARD, *strategies.BACKWARD]
     for name, known in families().items():
         assert known.name == name
@@ -156,10 +162,10 @@ def test_flash2_listings_hold_no_statistics_in_slow_memory() -> None:
 
 
 def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
-    shape = AttentionShape(8, 8, 8)
     used = {
         node.operation
         for known in families().values()
+        for shape in (AttentionShape(8, 8, 8), AttentionShape(8, 8, 8, dropout=0.5))
         for node, _ in nodes(known.build(shape, **dict.fromkeys(known.tiles, 2)).body)
         if isinstance(node, Compute)
     }

@@ -55,6 +55,7 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 causal=options["causal"],
                 align=options["align"],
                 mask=options["mask"],
+                dropout=options["dropout"],
             )
             noted = noted or _note_blind_queries(shape)
             yield shape

@@ -9,7 +9,7 @@ import click
 from iosim.cli import options
 from iosim.cli.cases import simulations
 from iosim.output import render, write_text
-from iosim.reading.extent import PAIR_LEGEND
+from iosim.reading.extent import pair_meaning
 from iosim.reading.formula import Formula, Polynomial, formula
 from iosim.report import Simulation
 from iosim.schedule.listing import Line, line_numbers, listing
@@ -92,6 +92,8 @@ def _heading(run: Simulation) -> str:
     mask = f", causal ({shape.align})" if shape.causal else ""
     if shape.mask is not None:
         mask += f", mask {shape.mask}"
+    if shape.dropout:
+        mask += f", dropout {shape.dropout:g}"
     return (
         f"{run.schedule.name}: n_q = {shape.n_q}, n_k = {shape.n_k}, d = {shape.head_dim}, "
         f"batch {shape.batch}, heads {shape.heads} (of keys and values {shape.kv_heads}), "
@@ -113,18 +115,21 @@ def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
     indent = _indent(line)
     for entry in entries:
         words = entry.words.value(found.values)
-        yield (
-            f"{indent}{_VERBS[entry.direction]} {entry.tensor}: "
-            f"{entry.words} = {format_count(words)} words"
-        )
+        yield f"{indent}{_VERBS[entry.direction]} {entry.tensor}: {_equation(entry.words, words)}"
     if entries:
         together = found.words(line=line.text)
         words = together.value(found.values)
         share = f"{100 * words / run.traffic.total_words:.1f} % of all words"
         if len(entries) > 1:
-            yield f"{indent}together {together} = {format_count(words)} words, {share}"
+            yield f"{indent}together {_equation(together, words)}, {share}"
         else:
             yield f"{indent}{share}"
+
+
+def _equation(formula: Polynomial, words: int) -> str:
+    """Return a formula with its value; a number is its own formula."""
+    value = f"{format_count(words)} {'word' if words == 1 else 'words'}"
+    return value if str(formula) == str(words) else f"{formula} = {value}"
 
 
 def _totals(run: Simulation, found: Formula) -> Iterator[str]:
@@ -149,7 +154,7 @@ def _totals(run: Simulation, found: Formula) -> Iterator[str]:
 
 def _legend(found: Formula) -> Iterator[str]:
     for symbol, value in found.legend().items():
-        meaning = PAIR_LEGEND.get(symbol) or _SYMBOLS.get(symbol, "")
+        meaning = pair_meaning(symbol) or _SYMBOLS.get(symbol, "")
         yield f"  {symbol} = {format_count(value)}{'  ' if meaning else ''}{meaning}"
 
 

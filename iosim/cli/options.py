@@ -79,6 +79,7 @@ SWEEP = Parsed("counts", units.parse_sweep)
 NAMES = Parsed("names", _names)
 MEMORY_SIZES = Parsed("sizes", _memory_sizes)
 DTYPE = Parsed("dtype", _dtype)
+PROBABILITY = Parsed("probability", units.parse_probability)
 MASK = Parsed("mask", _mask)
 DEVICE = Parsed("device", machine)
 MODEL = Parsed("file", read_model_heads)
@@ -98,8 +99,8 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_tiled, flash1, flash2, their backward passes "
-    "standard_backward, flash1_backward, flash2_backward, flash2_backward_q, or "
+    help="Schedules: standard, standard_passes, standard_tiled, flash1, flash2, their "
+    "backward passes standard_backward, flash1_backward, flash2_backward, flash2_backward_q, or "
     "path/to/file.py:name for one of your own; several with commas.",
 )
 direction = click.option(
@@ -129,7 +130,7 @@ dtype = click.option(
     type=DTYPE,
     default="float16",
     show_default=True,
-    metavar=f"[{'|'.join(units.ITEM_BYTES)}]",
+    metavar=f"[{'|'.join(units.DTYPES)}]",
     help="The type of Q, K, V and O.",
 )
 causal = click.option(
@@ -149,6 +150,13 @@ mask = click.option(
     help="What a query may see: window:256 or window:256,0 (keys before, after), "
     "local+global:256,global=4, documents:100,300,50 (lengths), butterfly:128 (rows of a block), "
     "random:0.25,block=128,seed=0 (density), or a block mask mask.npy,block=128.",
+)
+dropout = click.option(
+    "--dropout",
+    type=PROBABILITY,
+    default=0.0,
+    show_default=True,
+    help="The probability with which a softmax probability is dropped: 0.1.",
 )
 sram = click.option(
     "--sram", type=MEMORY_SIZES, help="Fast memory: 25600w (words), 100KiB, or a list of sizes."
@@ -181,7 +189,7 @@ output = click.option(
 
 shape = _family(
     *(seq_len, kv_len, head_dim, value_dim, batch, heads, kv_heads, model, dtype),
-    *(causal, align, mask),
+    *(causal, align, mask, dropout),
 )
 memory = _family(sram, device)
 tile_sizes = _family(br, bc, tiles)

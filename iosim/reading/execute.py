@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from iosim.errors import IosimError, ScheduleError
-from iosim.precision import Precision, precision
+from iosim.precision import INTEGERS, Precision, held_in, precision, stored_in
+from iosim.random_bits import RandomState, kept
 from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.traffic import Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
@@ -57,6 +58,7 @@ def execute(
     *,
     capacity: int | None = None,
     scale: float | None = None,
+    random: RandomState | None = None,
     **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
@@ -66,9 +68,10 @@ def execute(
     axes of size 1 may be left out, and the outputs leave them out too. The arrays are
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
-    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. Raises IosimError for
-    arrays that do not have the shape and inputs that are missing or not asked for, ScheduleError or
-    CapacityError as `check` does, and ScheduleError for a read of words that nothing has written.
+    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default; `random` (seed 0, offset
+    0 by default) is what dropout draws its bits from. Raises IosimError for arrays that do not
+    have the shape and inputs that are missing or not asked for, ScheduleError or CapacityError as
+    `check` does, and ScheduleError for a read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -81,12 +84,14 @@ def execute(
     form = precision(shape.dtype)
     arrays = {"Q": np.asarray(q), "K": np.asarray(k), "V": np.asarray(v)}
     leading = _leading_axes(arrays, shape)
+    arrays |= _mask_bytes(schedule)
     arrays |= _other_inputs(schedule, others, leading)
     slow = _SlowMemory(schedule, arrays, form)
     fast = FastMemory(capacity)
     tally = Tally()
     tiles: dict[Key, Array] = {}
-    context = _Context(schedule, form, 1 / math.sqrt(shape.head_dim) if scale is None else scale)
+    factor = 1 / math.sqrt(shape.head_dim) if scale is None else scale
+    context = _Context(schedule, form, factor, random or RandomState())
     operations = {
         id(node): find_operation(node)
         for node, _ in nodes(schedule.body)
@@ -140,6 +145,19 @@ def _leading_axes(arrays: Mapping[str, Array], shape: AttentionShape) -> int:
     return leading
 
 
+def _mask_bytes(schedule: Schedule) -> dict[str, Array]:
+    """Return the input "mask" where a schedule reads one: 1 where a query sees a key, else 0."""
+    tensor = inputs_of(schedule).get("mask")
+    if tensor is None:
+        return {}
+    found = np.ones([dim.n for dim in tensor.axes], np.uint8)
+    if schedule.mask is not None:
+        shape = schedule.shape
+        visible = schedule.mask.visible(slice(0, shape.n_q), slice(0, shape.n_k))
+        found[...] = 1 if visible is None else visible
+    return {"mask": found}
+
+
 def inputs_of(schedule: Schedule) -> dict[str, Tensor]:
     """Return the tensors that start in slow memory, by name.
 
@@ -156,7 +174,8 @@ def _other_inputs(
     schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
 ) -> dict[str, Array]:
     """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
-    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in ("Q", "K", "V")}
+    own = ("Q", "K", "V", "mask")  # the mask is the schedule's
+    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in own}
     for name in given:
         if name not in wanted:
             asked = f"; it reads {', '.join(wanted)}" if wanted else " beside Q, K and V"
@@ -192,8 +211,12 @@ def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
 class _Context:
     """What operations may ask about their tile (see `operations.Tile`)."""
 
-    def __init__(self, schedule: Schedule, form: Precision, scale: float) -> None:
+    def __init__(
+        self, schedule: Schedule, form: Precision, scale: float, random: RandomState
+    ) -> None:
         self.scale = scale
+        self.random = random
+        self.dropout = schedule.shape.dropout
         self.position: Position = {}
         self._mask = schedule.mask
         self._shape = schedule.shape
@@ -213,6 +236,17 @@ class _Context:
         if self._mask is None:
             return None
         return self._mask.visible(self._rows(self._mask.query), self._rows(self._mask.key))
+
+    def kept(self, random: RandomState) -> NDArray[np.bool_]:
+        shape = self._shape
+        batch, kv_head, group = (
+            np.arange(at.start, at.stop) for at in map(self._rows, ("batch", "kv_head", "group"))
+        )
+        head = kv_head[:, None] * shape.group + group
+        heads = (batch[:, None] * shape.heads + head.ravel()).ravel()
+        rows, columns = self._rows("query"), self._rows("key")
+        found = kept(random, self.dropout, heads, rows, columns)
+        return found[0] if len(heads) == 1 else found
 
     def rounded(self, array: Array) -> Array:
         return self._form.round(array)
@@ -264,7 +298,7 @@ class _SlowMemory:
             tensor = node.tensor
             self._tensors[tensor.name] = tensor
             full = tuple(dim.n for dim in tensor.axes)
-            storage = precision(tensor.dtype).storage
+            storage = stored_in(tensor.dtype)
             if tensor.place == "input":
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
@@ -288,19 +322,20 @@ class _SlowMemory:
                 f"{where(move)}: load of {tile_name(move.tensor, ranges)}, "
                 "some words of which nothing has written"
             )
-        tile = self._arrays[move.tensor.name][at]
+        tile = np.asarray(self._arrays[move.tensor.name][at])
         self.moved = tile.size
-        return tile.astype(_held(move.tensor))
+        return tile.astype(held_in(move.tensor.held))
 
     def room(self, tensor: Tensor, ranges: Ranges) -> Array:
-        """Return a tile of NaN: whoever reads it before writing it will see."""
+        """Return a tile of NaN or, of integers, the largest: an early reader will see it."""
         shape = [
             stop - first
             for (first, stop), dim in zip(ranges, tensor.axes, strict=True)
             if not dim.indexed
         ]
         self.moved = 0
-        return np.full(shape, np.nan, _held(tensor))
+        held = held_in(tensor.held)
+        return np.full(shape, np.iinfo(held).max if tensor.held in INTEGERS else np.nan, held)
 
     def store(self, move: Move, ranges: Ranges, tile: Array) -> None:
         """Copy a tile out, rounded to its item type in slow memory; add it for an `add`."""
@@ -328,11 +363,6 @@ class _SlowMemory:
     def array(self, name: str, leading: int) -> Array:
         """Return a tensor with the leading axes (batch, heads) that the inputs had."""
         return self._arrays[name].reshape(_shape(self._tensors[name], leading))
-
-
-def _held(tensor: Tensor) -> np.dtype[Any]:
-    """Return the dtype in which NumPy holds a resident tile: wide enough to compute in."""
-    return precision(tensor.held).accumulator
 
 
 def _index(axes: tuple[Dim, ...], ranges: Ranges) -> tuple[int | slice, ...]:

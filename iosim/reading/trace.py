@@ -18,18 +18,20 @@ from iosim.cache.lru import Lru, lru_loop
 from iosim.cache.result import CacheConfig, CacheResult
 from iosim.cache.stream import BLOCK, Block
 from iosim.reading.trace_program import (
+    AXIS,
     BEHIND,
     BLOCK_ROWS,
-    BLOCKS,
     BODY,
     ENTER,
     LOOP,
     MOST_AXES,
+    MOST_RELATED,
+    NUMBERED,
     ORDER,
     OUTER,
+    PARENT,
     RANGES,
     READ,
-    RELATED,
     RELATIVE,
     REPEAT,
     REVERSE,
@@ -37,6 +39,7 @@ from iosim.reading.trace_program import (
     ROWS,
     SNAKE,
     STRIDE,
+    STRIDES,
     WRITE,
     Program,
     compile_trace,
@@ -55,14 +58,14 @@ LAST: Final = 7
 IS_WRITE: Final = 8
 OPERAND: Final = 9
 FIRST_EXTENT: Final = 16  # the tile's rows along each axis
-STATE_SIZE: Final = FIRST_EXTENT + MOST_AXES
-
-# After that the state of each loop: its block, and where that goes on to.
+STATE_SIZE: Final = FIRST_EXTENT + MOST_AXES  # behind it, for each loop, its current block and:
 STOP: Final = 1  # the block after the last of the range at hand
 STEP: Final = 2
-NEXT: Final = 3  # the row of the next range
-END: Final = 4  # the row after the last one
-LOOP_STATE: Final = 5
+FIRST_ROW: Final = 3  # of the current block
+BLOCK_STOP: Final = 4  # the row after its last
+NEXT: Final = 5  # the next range in the table
+END: Final = 6  # the one after the last
+PER_LOOP: Final = 7
 
 #: Accesses that the fused loop runs at a time.
 SLICE = 1 << 22
@@ -70,31 +73,29 @@ CHUNK: Final = 4096  # lines handed from the generator to the cache at a time
 
 
 @compiled
-def _enter(loops: Any, ranges: Any, state: Any, loop: int) -> bool:
-    """Set a loop to the first block that it visits; False where it visits none."""
-    own = STATE_SIZE + LOOP_STATE * loop
-    outer = loops[loop, OUTER]
-    back = loops[loop, ORDER] == REVERSE or (
-        loops[loop, ORDER] == SNAKE
-        and outer >= 0
-        and state[STATE_SIZE + LOOP_STATE * outer] % 2 == 1
-    )
-    state[own + STEP] = -1 if back else 1
-    state[own + NEXT], state[own + END] = 0, 0
-    related = loops[loop, RELATED]
-    if related < 0:
-        blocks = loops[loop, BLOCKS]
-        state[own], state[own + STOP] = (blocks - 1, -1) if back else (0, blocks)
-        return True
-    row = loops[loop, RANGES] + state[STATE_SIZE + LOOP_STATE * related]
-    first, stop = ranges[row, 0], ranges[row, 1]
-    state[own + NEXT], state[own + END] = (stop - 1, first - 1) if back else (first, stop)
-    return _next_range(ranges, state, own)
+def _section(loops: Any, state: Any, loop: int) -> tuple[int, int]:
+    """First row that a loop cuts and the row after the last, where the run stands."""
+    parent = loops[loop, PARENT]
+    if parent < 0:
+        return 0, loops[loop, AXIS]
+    own = STATE_SIZE + PER_LOOP * parent
+    return state[own + FIRST_ROW], state[own + BLOCK_STOP]
 
 
 @compiled
-def _next_range(ranges: Any, state: Any, own: int) -> bool:
+def _set_rows(loops: Any, state: Any, loop: int) -> None:
+    """Note the rows of the current block of a loop."""
+    own = STATE_SIZE + PER_LOOP * loop
+    first, stop = _section(loops, state, loop)
+    first += state[own] * loops[loop, BLOCK_ROWS]
+    state[own + FIRST_ROW] = first
+    state[own + BLOCK_STOP] = min(first + loops[loop, BLOCK_ROWS], stop)
+
+
+@compiled
+def _next_range(loops: Any, ranges: Any, state: Any, loop: int) -> bool:
     """Set a loop to the beginning of its next range of blocks; False where there is none."""
+    own = STATE_SIZE + PER_LOOP * loop
     row, step = state[own + NEXT], state[own + STEP]
     if row == state[own + END]:
         return False
@@ -103,7 +104,35 @@ def _next_range(ranges: Any, state: Any, own: int) -> bool:
     else:
         state[own], state[own + STOP] = ranges[row, 1] - 1, ranges[row, 0] - 1
     state[own + NEXT] = row + step
+    _set_rows(loops, state, loop)
     return True
+
+
+@compiled
+def _enter(loops: Any, ranges: Any, state: Any, loop: int) -> bool:
+    """Set a loop to the first block that it visits; False where it visits none."""
+    own = STATE_SIZE + PER_LOOP * loop
+    outer = loops[loop, OUTER]
+    back = loops[loop, ORDER] == REVERSE or (
+        loops[loop, ORDER] == SNAKE and outer >= 0 and state[STATE_SIZE + PER_LOOP * outer] % 2 == 1
+    )
+    state[own + STEP] = -1 if back else 1
+    state[own + NEXT], state[own + END] = 0, 0
+    place = loops[loop, RANGES]
+    if place < 0:
+        first, stop = _section(loops, state, loop)
+        blocks = -((first - stop) // loops[loop, BLOCK_ROWS])
+        state[own], state[own + STOP] = (blocks - 1, -1) if back else (0, blocks)
+        _set_rows(loops, state, loop)
+        return True
+    for k in range(MOST_RELATED):
+        related = loops[loop, STRIDES + 2 * k]
+        if related < 0:
+            break
+        place += state[STATE_SIZE + PER_LOOP * related] * loops[loop, STRIDES + 2 * k + 1]
+    first, stop = ranges[place, 0], ranges[place, 1]
+    state[own + NEXT], state[own + END] = (stop - 1, first - 1) if back else (first, stop)
+    return _next_range(loops, ranges, state, loop)
 
 
 @compiled
@@ -116,8 +145,11 @@ def _open_operand(operands: Any, axes: Any, state: Any, operand: int, write: int
         rows = axes[axis, ROWS]
         loop = axes[axis, LOOP]
         if loop >= 0:
-            row = state[STATE_SIZE + LOOP_STATE * loop] * axes[axis, BLOCK_ROWS]
-            rows = min(axes[axis, BLOCK_ROWS], rows - row)
+            own = STATE_SIZE + PER_LOOP * loop
+            row = state[own + FIRST_ROW]
+            rows = state[own + BLOCK_STOP] - row
+            if axes[axis, NUMBERED] > 0:
+                row, rows = row // axes[axis, NUMBERED], 1
             if axes[axis, RELATIVE] == 0:
                 start += row * axes[axis, STRIDE]
         state[FIRST_EXTENT + place] = rows
@@ -149,9 +181,13 @@ def _next_run(
             some = _enter(loops, ranges, state, argument)
             state[AT] = at + 1 if some else loops[argument, BEHIND]
         elif kind == REPEAT:
-            own = STATE_SIZE + LOOP_STATE * argument
+            own = STATE_SIZE + PER_LOOP * argument
             state[own] += state[own + STEP]
-            more = state[own] != state[own + STOP] or _next_range(ranges, state, own)
+            more = state[own] != state[own + STOP]
+            if more:
+                _set_rows(loops, state, argument)
+            else:
+                more = _next_range(loops, ranges, state, argument)
             state[AT] = loops[argument, BODY] if more else at + 1
         else:
             return False
@@ -300,6 +336,6 @@ def _tables(program: Program, state: Any) -> tuple[Any, Any, Any, Any, Any, Any,
 
 def _start(program: Program) -> Any:
     """Return the state of a run that has not begun."""
-    state = np.zeros(STATE_SIZE + LOOP_STATE * len(program.loops), dtype=np.int64)
+    state = np.zeros(STATE_SIZE + PER_LOOP * len(program.loops), dtype=np.int64)
     state[LINE] = 1  # past LAST: there is no current run
     return state

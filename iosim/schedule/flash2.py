@@ -1,6 +1,7 @@
 """FlashAttention-2 (FA2, Algorithm 1): queries outside, keys inside, O and statistics on chip."""
 
 from iosim.schedule.attention import problem
+from iosim.schedule.dropout import drop_tile, save_random_state
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Remark, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
@@ -40,6 +41,7 @@ def flash2(shape: AttentionShape, br: int, bc: int) -> Schedule:
                         "on chip, m_i = max(m_i, rowmax S_ij), rescale l_i and O_i"),
                 Compute("exponentiate", (S,), (S, m), "on chip, P_ij = e^(S_ij - m_i)"),
                 Compute("add_row_sums", (l,), (S, l), "on chip, l_i = l_i + rowsum P_ij"),
+                *drop_tile(p, S),
                 Compute("accumulate", (O,), (S, V, O), "on chip, O_i = O_i + P_ij V_j"),
                 *free(S, K, V),
             ), relation=p.mask, line="for 1 <= j <= T_c do"),
@@ -54,4 +56,6 @@ def flash2(shape: AttentionShape, br: int, bc: int) -> Schedule:
         Remark("end for i"),
         Remark("return O and LSE"),
     )  # fmt: skip
-    return Schedule("flash2", shape, p.per_head(body), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash2", shape, save_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc}
+    )

@@ -6,7 +6,7 @@ depends neither on the number of rows nor on the number of blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from typing import Protocol, overload
@@ -15,6 +15,8 @@ import numpy as np
 
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
+
+Rows = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,12 @@ class Relation(Protocol):
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
+
+    def within(self, queries: Rows, keys: Rows) -> "Relation":
+        """Return the relation of these query rows to these key rows, each counted from its first.
+
+        Rows are (first, row after the last).
+        """
 
 
 @dataclass(frozen=True)
@@ -279,27 +287,13 @@ class Causal:
         columns = np.arange(keys.start, keys.stop)[None, :]
         return np.asarray(columns <= rows + self.offset)
 
+    def within(self, queries: Rows, keys: Rows) -> "Causal":
+        """Return the relation of these query rows to these key rows."""
+        return replace(self, offset=self.offset + queries[0] - keys[0])
+
 
 def _corners(dim: Dim) -> list[int]:
     return sorted({i for i in (0, 1, dim.blocks - 2, dim.blocks - 1) if 0 <= i < dim.blocks})
-
-
-@lru_cache(maxsize=16)
-def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
-    """Return a relation's sums over all visited block pairs, remembered for those asked last."""
-    return relation.sums(query, key)
-
-
-def seen(relation: Relation, query: Dim, key: Dim) -> tuple[int, int]:
-    """Return the rows of the query blocks that meet a key, and of the key blocks that are met.
-
-    >>> seen(Causal(-2), Dim("query", 5, 1), Dim("key", 5, 1))
-    (3, 3)
-    """
-    return (
-        pair_sums(relation, query, key.cut(key.n)).query_rows,
-        pair_sums(relation, query.cut(query.n), key).key_rows,
-    )
 
 
 @lru_cache(maxsize=16)

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from iosim.errors import UnsupportedError
 from iosim.precision import Array
-from iosim.schedule.registry import Family
+from iosim.random_bits import RandomState, dropout_factors
+from iosim.schedule.registry import Family, forward_of
 from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
@@ -18,6 +20,9 @@ from iosim.shape import AttentionShape
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 Inputs = tuple[Array, Array, Array]
+
+RANDOM = RandomState(seed=0x1234_5678_9ABC_DEF0, offset=3)
+"""What cases with dropout draw their bits from."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,17 @@ class Case:
             replace(self.shape, dtype=dtype), **{name: tiles[name] for name in family.tiles}
         )
 
+    def fits(self, family: Family) -> bool:
+        """Return whether the schedule has a form for this case: not every one has dropout."""
+        if not self.shape.dropout:
+            return True
+        try:
+            for each in (family, forward_of(family)):
+                self.build(each, self.shape.dtype)
+        except UnsupportedError:
+            return False
+        return True
+
     def inputs(self) -> Inputs:
         """Return q, k and v in float64, the same every time."""
         return INPUTS[self.data](self.shape, np.random.default_rng(1))
@@ -53,6 +69,13 @@ class Case:
             return None
         return mask.visible(slice(0, self.shape.n_q), slice(0, self.shape.n_k))
 
+    def factors(self) -> Array | None:
+        """Return what dropout multiplies each probability with; None without dropout."""
+        s = self.shape
+        if not s.dropout:
+            return None
+        return dropout_factors(RANDOM, s.dropout, (s.batch, s.heads, s.n_q, s.n_k))
+
     def __str__(self) -> str:
         """Return the case in a few words."""
         s = self.shape
@@ -66,6 +89,8 @@ class Case:
         if s.mask is not None:
             words.append(str(s.mask))
         words.append(f"tiles {self.br} x {self.bc}")
+        if s.dropout:
+            words.insert(-1, f"dropout {s.dropout:g}")
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
 
 
@@ -96,6 +121,9 @@ def cases(thorough: bool = False) -> Iterator[Case]:
         if data != "normal":
             yield Case(_shape(24, 40, causal=True), 9, 7, data)
     yield Case(_shape(64, 96, 64), 32, 48)
+    yield Case(_shape(37, 29, dropout=0.1), 8, 5)
+    yield Case(_shape(19, 23, 8, heads=4, kv_heads=2, causal=True, dropout=0.5), 6, 9)
+    yield Case(_shape(24, 40, dropout=0.25), 9, 7, "cancelling values")
     if thorough:
         yield from _more_cases()
 
@@ -122,6 +150,7 @@ def _more_cases() -> Iterator[Case]:
                 kv_heads=kv_heads,
                 causal=bool(rng.integers(2)),
                 align="top-left" if rng.integers(3) == 0 else "bottom-right",
+                dropout=float(rng.choice([0.0, 0.1, 0.9])),
             ),
             br,
             bc,

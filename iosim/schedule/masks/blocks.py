@@ -6,7 +6,7 @@ Everything is counted by classes, in time linear in the blocks that are not zero
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import mul
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from iosim.schedule.relation import PairSums, joined, kinds
+from iosim.schedule.relation import PairSums, Rows, joined, kinds
 from iosim.schedule.tree import Dim
 
 Indices = NDArray[np.int64]
@@ -37,7 +37,8 @@ class Cells(Protocol):
 class Blocks:
     """Query row r sees key c where the matrix is true at (r // rows, c // columns).
 
-    `rows` and `columns` are the queries and keys of a mask block.
+    `rows` and `columns` are the queries and keys of a mask block. A part of a mask counts its rows
+    from `first_query` and `first_key` of the whole.
     """
 
     cells: Cells
@@ -45,6 +46,8 @@ class Blocks:
     columns: int
     query: str = "query"
     key: str = "key"
+    first_query: int = 0
+    first_key: int = 0
 
     def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
         """Return the key blocks that query block i meets."""
@@ -71,10 +74,27 @@ class Blocks:
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
-        rows = np.arange(queries.start, queries.stop)[:, None] // self.rows
-        columns = np.arange(keys.start, keys.stop)[None, :] // self.columns
+        rows = (self.first_query + np.arange(queries.start, queries.stop)[:, None]) // self.rows
+        columns = (self.first_key + np.arange(keys.start, keys.stop)[None, :]) // self.columns
         found = self.cells.at(rows, columns)
         return None if found.all() else found
+
+    def within(self, queries: Rows, keys: Rows) -> "Blocks":
+        """Return the relation of these query rows to these key rows."""
+        first_query, first_key = self.first_query + queries[0], self.first_key + keys[0]
+        return replace(self, first_query=first_query, first_key=first_key)
+
+    def entries(self, n_q: int, n_k: int) -> tuple[Indices, Indices]:
+        """Return the rows and columns of the true entries that n_q queries and n_k keys touch.
+
+        They count from the entry that the first query and the first key are in.
+        """
+        rows, columns = entries_of(self.cells)
+        low, left = self.first_query // self.rows, self.first_key // self.columns
+        high = (self.first_query + n_q - 1) // self.rows
+        right = (self.first_key + n_k - 1) // self.columns
+        touched = (low <= rows) & (rows <= high) & (left <= columns) & (columns <= right)
+        return rows[touched] - low, columns[touched] - left
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,17 +116,17 @@ class Classes:
     high: Indices
 
     @classmethod
-    def of(cls, dim: Dim, mask_block: int) -> "Classes":
-        """Return the classes of an axis under a mask in blocks of so many rows."""
-        edges = np.arange(0, dim.n, mask_block)
+    def of(cls, dim: Dim, mask_block: int, before: int) -> "Classes":
+        """Cut blocks into classes; the first mask block begins `before` rows ahead of the first."""
+        edges = np.maximum(np.arange(-before, dim.n, mask_block), 0)
         # A block over an edge is a class of its own, and so is the last one.
         starts = (edges // dim.block, -(-edges // dim.block), np.array([dim.blocks - 1]))
         first = _rising(np.concatenate(starts))
         first = first[first < dim.blocks]
         after = np.append(first[1:], dim.blocks)
         stop = np.minimum(after * dim.block, dim.n)
-        lowest = first * dim.block // mask_block
-        highest = (np.minimum((first + 1) * dim.block, dim.n) - 1) // mask_block
+        lowest = (first * dim.block + before) // mask_block
+        highest = (np.minimum((first + 1) * dim.block, dim.n) - 1 + before) // mask_block
         each = np.arange(len(edges))
         return cls(
             dim=dim,
@@ -199,8 +219,9 @@ def _dot(a: Indices, b: Indices) -> int:
 @lru_cache(maxsize=16)
 def met(blocks: Blocks, query: Dim, key: Dim) -> Met:
     """Return the classes of both axes and which of them meet."""
-    rows, columns = entries_of(blocks.cells)
-    return Met(Classes.of(query, blocks.rows), Classes.of(key, blocks.columns), rows, columns)
+    queries = Classes.of(query, blocks.rows, blocks.first_query % blocks.rows)
+    keys = Classes.of(key, blocks.columns, blocks.first_key % blocks.columns)
+    return Met(queries, keys, *blocks.entries(query.n, key.n))
 
 
 @lru_cache(maxsize=4)

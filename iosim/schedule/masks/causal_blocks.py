@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iosim.schedule.masks.blocks import Blocks, Classes, Indices, Met, met, sums_of
-from iosim.schedule.relation import Causal, PairSums, joined, kinds, ranges_of
+from iosim.schedule.relation import Causal, PairSums, Rows, joined, kinds, ranges_of
 from iosim.schedule.tree import Dim
 
 
@@ -68,13 +68,14 @@ class CausalBlocks:
         That is the last key that a query of block i in that row of the matrix may see, and the
         first key of block j in that column.
         """
+        blocks = self.blocks
         (first, stop), (start, end) = found.queries.dim.range(i), found.keys.dim.range(j)
-        rows = np.arange(first // self.blocks.rows, (stop - 1) // self.blocks.rows + 1)
-        columns = np.arange(start // self.blocks.columns, (end - 1) // self.blocks.columns + 1)
-        at, beside = np.nonzero(self.blocks.cells.at(rows[:, None], columns[None, :]))
-        rows, columns = rows[at], columns[beside]
-        reach = np.minimum((rows + 1) * self.blocks.rows, stop) - 1 + self.offset
-        return reach, np.maximum(columns * self.blocks.columns, start)
+        rows = _touched(first + blocks.first_query, stop + blocks.first_query, blocks.rows)
+        columns = _touched(start + blocks.first_key, end + blocks.first_key, blocks.columns)
+        at, beside = np.nonzero(blocks.cells.at(rows[:, None], columns[None, :]))
+        ends = (rows[at] + 1) * blocks.rows - blocks.first_query
+        starts = columns[beside] * blocks.columns - blocks.first_key
+        return np.minimum(ends, stop) - 1 + self.offset, np.maximum(starts, start)
 
     def _split(self, found: Met) -> tuple[Indices, NDArray[np.bool_]]:
         """Return the codes of classes that may meet, and which of them lie below the diagonal."""
@@ -82,13 +83,12 @@ class CausalBlocks:
         of_query, of_key = np.divmod(found.by_query, len(keys.first))
         last = np.minimum((queries.first + queries.blocks) * queries.dim.block, queries.dim.n) - 1
         below = last[of_query] + self.offset >= keys.first[of_key] * keys.dim.block
-        soonest = np.minimum(
-            (queries.first + 1) * queries.dim.block, (queries.lowest + 1) * self.blocks.rows
-        )
+        blocks = self.blocks
+        ends = (queries.lowest + 1) * blocks.rows - blocks.first_query % blocks.rows
+        soonest = np.minimum((queries.first + 1) * queries.dim.block, ends)
         least = np.minimum(soonest, queries.dim.n) - 1 + self.offset
-        latest = np.maximum(
-            (keys.first + keys.blocks - 1) * keys.dim.block, keys.highest * self.blocks.columns
-        )
+        starts = keys.highest * blocks.columns - blocks.first_key % blocks.columns
+        latest = np.maximum((keys.first + keys.blocks - 1) * keys.dim.block, starts)
         return found.by_query[below], (least[of_query] >= latest[of_key])[below]
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
@@ -143,6 +143,16 @@ class CausalBlocks:
         if block is None or causal is None:
             return causal if block is None else block
         return block & causal
+
+    def within(self, queries: Rows, keys: Rows) -> "CausalBlocks":
+        """Return the relation of these query rows to these key rows."""
+        offset = self.offset + queries[0] - keys[0]
+        return CausalBlocks(self.blocks.within(queries, keys), offset)
+
+
+def _touched(first: int, stop: int, block: int) -> Indices:
+    """Return the blocks of the mask that rows first .. stop - 1 lie in."""
+    return np.arange(first // block, (stop - 1) // block + 1)
 
 
 def _rows(dim: Dim, blocks: range) -> int:

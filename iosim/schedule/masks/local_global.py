@@ -1,7 +1,7 @@
 """A window, and a few tokens at the beginning that see all and are seen by all."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from iosim.errors import IosimError
 from iosim.schedule.masks.staircase import Staircase, Steps, ramp, samples
 from iosim.schedule.masks.window import Window
-from iosim.schedule.relation import PairSums, joined
+from iosim.schedule.relation import PairSums, Rows, joined
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
@@ -41,7 +41,8 @@ class LocalGlobal:
     def relation(self, shape: AttentionShape) -> "Parts":
         """Return which keys the queries of a shape see."""
         right = 0 if shape.causal else self.right
-        return Parts(self.left, right, self.tokens, shape.causal_offset, shape.causal)
+        tokens = self.tokens, self.tokens
+        return Parts(self.left, right, *tokens, shape.causal_offset, shape.causal)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -54,7 +55,8 @@ class Parts:
 
     left: int
     right: int
-    tokens: int
+    global_queries: int
+    global_keys: int
     offset: int
     causal: bool
     query: str = "query"
@@ -63,8 +65,8 @@ class Parts:
     def _parts(self, query: Dim, key: Dim) -> tuple[Staircase, ...]:
         """Return the blocks of global keys, and of the rest those of global queries and others."""
         n_q, n_k = query.n, key.n
-        rows = min(-(-self.tokens // query.block) * query.block, n_q)
-        columns = min(-(-self.tokens // key.block) * key.block, n_k)
+        rows = min(-(-self.global_queries // query.block) * query.block, n_q)
+        columns = min(-(-self.global_keys // key.block) * key.block, n_k)
         diagonal = ramp(n_q, self.offset + 1, n_k)
         all_keys = diagonal if self.causal else Steps.of([(0, n_k, 0)], n_q)
         nothing = Steps.of([(0, 0, 0)], n_q)
@@ -102,7 +104,16 @@ class Parts:
         columns = np.arange(keys.start, keys.stop)[None, :]
         own = rows + self.offset
         near = (columns >= own - self.left) & (columns <= own + self.right)
-        found = near | (columns < self.tokens) | (rows < self.tokens)
+        found = near | (columns < self.global_keys) | (rows < self.global_queries)
         if self.causal:
             found &= columns <= own
         return None if found.all() else found
+
+    def within(self, queries: Rows, keys: Rows) -> "Parts":
+        """Return the relation of these query rows to these key rows."""
+        return replace(
+            self,
+            global_queries=max(self.global_queries - queries[0], 0),
+            global_keys=max(self.global_keys - keys[0], 0),
+            offset=self.offset + queries[0] - keys[0],
+        )

@@ -6,14 +6,14 @@ the row, and so is what the mask looks like from the keys; every sum is a sum of
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iosim.schedule.relation import PairSums, floor_sum, kinds, row_numbers
+from iosim.schedule.relation import PairSums, Rows, floor_sum, kinds, row_numbers
 from iosim.schedule.tree import Dim
 
 Piece = tuple[int, int, int]
@@ -100,6 +100,14 @@ class Steps:
         """Return the function before a row."""
         return Steps.of((p for p in self.pieces if p[0] < row), min(row, self.stop))
 
+    def moved(self, rows: int, values: int) -> "Steps":
+        """Return the function with its rows so many less, and its values so many less.
+
+        What moves before row 0 is left out.
+        """
+        pieces = ((first - rows, value - values, slope) for first, value, slope in self.pieces)
+        return Steps(tuple(pieces), self.stop - rows).since(0)
+
     def first_above(self, value: int) -> int:
         """Return the first row with a larger value, or `stop` where there is none."""
         for (first, start, slope), end in self.spans():
@@ -164,6 +172,17 @@ class Staircase:
     def query_range(self, query: Dim, key: Dim, j: int) -> range:
         """Return the query blocks that key block j meets."""
         return self.transposed(key.n).key_range(key, query, j)
+
+    def within(self, queries: Rows, keys: Rows) -> "Staircase":
+        """Return the relation of these query rows to these key rows, each counted from its first.
+
+        A run that begins or ends outside the keys is cut to them.
+        """
+        (first, stop), (low, high) = queries, keys
+        lo, hi = (
+            ends.until(stop).moved(first, low).clip(0, high - low) for ends in (self.lo, self.hi)
+        )
+        return replace(self, lo=lo, hi=hi)
 
     def transposed(self, n_k: int) -> "Staircase":
         """Return the mask with queries and keys exchanged."""
