@@ -142,7 +142,7 @@ class CausalBlocks:
         block, causal = (each.visible(queries, keys) for each in (self.blocks, Causal(self.offset)))
         if block is None or causal is None:
             return causal if block is None else block
-        return block & causal
+        return np.asarray(block & causal)
 
     def within(self, queries: Rows, keys: Rows) -> "CausalBlocks":
         """Return the relation of these query rows to these key rows."""
