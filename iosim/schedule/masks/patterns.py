@@ -11,8 +11,8 @@ from iosim.schedule.masks.blocks import Blocks, Indices
 from iosim.schedule.masks.causal_blocks import CausalBlocks
 from iosim.shape import AttentionShape
 
-MOST_BLOCKS = 2**28
-"""Blocks that a stored matrix may have: 32 MiB of bits."""
+MOST_BYTES = 2**28
+"""Bytes that the entries of a mask may take while it is worked on."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,10 @@ class Butterfly:
 
     def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
         """Return which keys the queries of a shape see."""
-        cells = ButterflyCells(-(-shape.n_q // self.block), -(-shape.n_k // self.block))
+        height, width = -(-shape.n_q // self.block), -(-shape.n_k // self.block)
+        entries = height * max(width, height).bit_length()
+        _check_size(str(self), height, width, 16 * entries)
+        cells = ButterflyCells(height, width)
         return _beside_causal(Blocks(cells, self.block, self.block), shape)
 
     def __str__(self) -> str:
@@ -222,11 +225,12 @@ def _check_block(block: int) -> None:
         raise IosimError(f"a mask has blocks of {block} rows; give at least 1")
 
 
-def _check_size(name: str, height: int, width: int) -> None:
-    if height * width > MOST_BLOCKS:
+def _check_size(name: str, height: int, width: int, needed: int | None = None) -> None:
+    """Refuse a matrix that needs too many bytes to work on, one for each entry by default."""
+    if (height * width if needed is None else needed) > MOST_BYTES:
         raise IosimError(
-            f"the mask {name} has {height} x {width} blocks, but a matrix may have at most "
-            f"{MOST_BLOCKS}; take larger blocks"
+            f"the mask {name} has {height} x {width} blocks, more than there is room for; take "
+            "larger blocks"
         )
 
 
