@@ -243,8 +243,8 @@ MODULES = (
     )),
 )  # fmt: skip
 
-# Python itself would have to hand out no loader for a path that ends in .py; an IndexError is what a
-# sequence raises (tests/test_relation.py), and no IosimError.
+# Python itself would have to hand out no loader for a path that ends in .py; an IndexError is what
+# a sequence raises (tests/test_relation.py), and no IosimError.
 UNREACHABLE = {"is not a Python file", "IndexError"}
 
 

@@ -138,8 +138,8 @@ def test_a_schedule_of_ones_own_is_verified() -> None:
         assert re.search(f"pass +{row}", result.stdout), row
     assert not re.search(r"^ +\w+ +(standard|flash1)\b", result.stdout, re.MULTILINE)
     assert (
-        "Left out, being about fixed schedules: capacity, sandwich, exponents, ratios, regimes.\n"
-        in result.stdout
+        "Left out, being about fixed schedules: capacity, sandwich, exponents, block_sparse, "
+        "ratios, regimes.\n" in result.stdout
     )
 
 
