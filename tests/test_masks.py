@@ -17,6 +17,7 @@ from iosim import bounds
 from iosim.cli import main
 from iosim.errors import IosimError
 from iosim.reading.count import count
+from iosim.reading.unmet import unmet_words
 from iosim.schedule import Causal, Dim, family
 from iosim.schedule.masks import (
     BlockMask,
@@ -203,6 +204,33 @@ def test_explain_under_a_mask_is_algorithm_5() -> None:
     assert "reads K: n_k d = 512 words" in page
     plain = run(*("explain", "--seq-len", "64", "--head-dim", "8", "--br", "8", "--bc", "8")).stdout
     assert "M_ij" not in plain
+
+
+@given(strategies.shapes(rows=20, masked=True), st.integers(1, 9), st.integers(1, 9))
+def test_words_of_tiles_that_meet_nothing(shape: AttentionShape, br: int, bc: int) -> None:
+    """flash1 loads K_j and V_j of each of them, flash2 Q_i."""
+    met = np.array(naive.met_blocks(naive.visible_of(shape), br, bc))
+    queries, keys = (
+        sum(b - a for (a, b), any_met in zip(naive.cut(n, block), some, strict=True) if not any_met)
+        for n, block, some in ((shape.n_q, br, met.any(1)), (shape.n_k, bc, met.any(0)))
+    )
+    width = shape.head_dim + shape.value_dim
+    for name, line, words in (
+        ("flash1", "load K_j, V_j", shape.heads * keys * width),
+        ("flash2", "load Q_i", shape.heads * queries * shape.head_dim),
+    ):
+        schedule = family(name).build(shape, br=br, bc=bc)
+        assert unmet_words(schedule) == ({line: shape.batch * words} if words else {})
+
+
+def test_explain_tells_the_words_of_empty_columns(tmp_path: Path) -> None:
+    file = tmp_path / "mask.npy"
+    np.save(file, np.array([[1, 0], [1, 0]]))
+    page = run(
+        *("explain", "--seq-len", "64", "--head-dim", "8", "--br", "8", "--bc", "8"),
+        *("--mask", f"{file},block=32"),
+    ).stdout
+    assert "512 of these words are of tiles that the mask hides" in page  # 32 rows of K and V
 
 
 @pytest.mark.parametrize("command", ["simulate", "explain", "bound", "tiles", "plot"])
