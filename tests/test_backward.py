@@ -35,7 +35,7 @@ sizes = st.integers(1, 12)
 
 
 def visible(shape: AttentionShape) -> np.ndarray:
-    return np.array(naive.visible_matrix(shape.n_q, shape.n_k, naive.offset(shape)))
+    return np.array(naive.visible_of(shape))
 
 
 # Traffic.
@@ -250,7 +250,7 @@ def test_recomputed_flops_by_hand(case: strategies.Case) -> None:
     """S again: a product, a scaling and 2 or 3 a probability; in two sweeps dP and dS as well."""
     shape = case.shape
     br, bc = (case.tiles.get(name, 1) for name in ("br", "bc"))
-    met = naive.pair_sums(shape.n_q, shape.n_k, br, bc, naive.offset(shape))[3]
+    met = naive.sums_of(naive.visible_of(shape), br, bc)[3]
     met *= shape.batch * shape.heads
     again = met * (2 * shape.head_dim + 1)
     expected = {
