@@ -129,6 +129,8 @@ FLOPS = {
     "drop": lambda o, i: _size(o[0]),
     "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
     "finish_scores": lambda o, i: _size(o[0]),
+    "round_scores": lambda o, i: 0,
+    "bare_exponentials": lambda o, i: _size(o[0]),
     "clear": lambda o, i: 0,
     "start_state": lambda o, i: 0,
     "start_statistics": lambda o, i: 0,
@@ -335,8 +337,9 @@ def run_words(schedule):
 
 
 def rows_cut(family, shape):
-    """The longest axis that each tile size cuts; standard_tiled cuts columns of V by B_c too."""
-    columns = shape.value_dim if family.name == "standard_tiled" else 1
+    """The longest axis that each tile size cuts; unfused ones cut columns of V by B_c too."""
+    unfused = family.name in ("standard_tiled", "square_tiling")
+    columns = shape.value_dim if unfused else 1
     return {"br": shape.n_q, "bc": max(shape.n_k, columns)}
 
 

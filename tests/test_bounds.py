@@ -297,6 +297,7 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
         "standard": both | rows | {"two_matmuls"},
         "standard_passes": both | rows | {"two_matmuls"},
         "standard_tiled": both | {"two_matmuls"},
+        "square_tiling": both | {"two_matmuls"},
         "flash1": both | rows | {"fused"},
         "flash2": both | rows | {"fused"},
         "standard_backward": backward,

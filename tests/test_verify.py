@@ -251,6 +251,7 @@ def test_what_rounding_depends_on_is_read_off_the_tree() -> None:
     assert found == {
         "standard": replace(base, largest_tile=40, stored_scores=True),
         "standard_tiled": replace(base, tiles=4, largest_tile=40, stored_scores=True),
+        "square_tiling": replace(base, tiles=4, largest_tile=40, stored_scores=True),
         "flash1": replace(base, tiles=4, largest_tile=12, stored_output_per_tile=True),
         "flash2": replace(base, tiles=4, largest_tile=12),
     }
