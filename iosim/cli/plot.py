@@ -20,7 +20,12 @@ from iosim.shape import AttentionShape, Mask
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SWEPT = {"length": "--seq-len", "dim": "--head-dim", "memory": "--sram"}
+SWEPT = {
+    "length": "--seq-len",
+    "dim": "--head-dim",
+    "memory": "--sram",
+    "backward": "--sram",
+}
 """The option that takes several values, by the figure."""
 
 STDOUT = Path("-")
@@ -84,8 +89,9 @@ def plot(
 ) -> None:
     """Draw traffic against length, dimension, memory or tile size.
 
-    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c), cache (LRU and OPT caches of
-    every size beside the explicit scratchpad; --seq-len 256 by default), rounding (errors, not
+    WHAT is length (N), dim (d), memory (M), backward (M, for backward passes), tiles (B_r and
+    B_c), cache (LRU and OPT caches of every size beside the explicit scratchpad; --seq-len 256 by
+    default), rounding (errors, not
     traffic) or measured (bytes that a GPU moves, against the count: of the recording given, else
     of a run on the GPU that is here, else of a recording that comes with iosim). The option
     that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim 32,64,128
@@ -121,7 +127,7 @@ def plot(
         dims = (figures.SHAPE.head_dim,)
     stated = options.resolve_heads(dims or None, heads, kv_heads, model)
     length = seq_len[0] if seq_len else figures.default_request(what).shape.n_q
-    marks = device if what == "memory" else None
+    marks = device if SWEPT.get(what) == "--sram" else None
     words = options.resolve_sram_words(sram, None if marks else device, dtype)
     shape = AttentionShape(
         n_q=length,
@@ -139,7 +145,7 @@ def plot(
             words=words[0] if words else _usual_words(what, shape),
             lengths=seq_len or figures.LENGTHS,
             dims=dims,
-            memories=words if words and what == "memory" else (),
+            memories=words if words and SWEPT.get(what) == "--sram" else (),
             schedules=schedule or (),
             rule=tiles,
             marked={marks.name: marks.fast_words(dtype)} if marks else {},
