@@ -46,25 +46,28 @@ def best(
 
 
 def note(chosen: Simulation) -> str:
-    """Return in one line which schedule was chosen for what, and what the others move."""
-    shape = chosen.schedule.shape
+    """Return which schedule was chosen for what, and on lines of their own what the others move.
+
+    >>> print(note(best(AttentionShape(1024, 1024, 64), 1024)))
+    best: square_tiling, 10 162 176 words (n_q = 1 024, n_k = 1 024, d = 64, M = 1 024 words)
+      also fit: standard_tiled 13 041 664, flash2 22 545 408, flash1 34 519 040
+      do not fit: standard (needs 66 624 words)
+    """
+    shape, name = chosen.schedule.shape, chosen.schedule.name
     assert chosen.sram_words is not None
-    lengths = f"n_q = {format_count(shape.n_q)}, n_k = {format_count(shape.n_k)}"
+    case = (
+        f"n_q = {format_count(shape.n_q)}, n_k = {format_count(shape.n_k)}, "
+        f"d = {shape.head_dim}, M = {format_count(chosen.sram_words)} words"
+    )
+    lines = [f"best: {name}, {format_count(chosen.traffic.total_words)} words ({case})"]
     fitting = sorted((c.total_words, c.schedule) for c in chosen.among if c.total_words is not None)
-    parts = [
-        f"best for {lengths}, d = {shape.head_dim}, M = {format_count(chosen.sram_words)} words: "
-        f"{chosen.schedule.name} moves {format_count(chosen.traffic.total_words)} words",
-    ]
-    others = [
-        f"{name} {format_count(words)}"
-        for words, name in fitting
-        if words is not None and name != chosen.schedule.name
-    ]
-    parts.append(f"others that fit: {', '.join(others) if others else 'none'}")
+    others = [f"{other} {format_count(words)}" for words, other in fitting if other != name]
+    if others:
+        lines.append(f"  also fit: {', '.join(others)}")
     unfit = [f"{c.schedule} ({c.reason})" for c in chosen.among if c.total_words is None]
     if unfit:
-        parts.append(f"not: {', '.join(unfit)}")
-    return "; ".join(parts)
+        lines.append(f"  do not fit: {', '.join(unfit)}")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def _weigh(
     given: Mapping[str, int],
     hbm_bytes: int | None,
 ) -> _Weighed:
-    """Return a schedule with its legal tile of least traffic."""
+    """Return a schedule with its legal tile of least traffic, or why it takes no part."""
     try:
         run = simulate(family, shape, sram_words=words, given=given, hbm_bytes=hbm_bytes)
     except IosimError as error:

@@ -1,4 +1,4 @@
-"""The longest sequence that a slow memory holds: bisection on the bytes that a schedule keeps."""
+"""The longest sequence that a slow memory holds, by bisection on the bytes a schedule keeps."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -125,6 +125,7 @@ BEYOND = (
         file="SmallMemory.v",
         name="small_memory_bound",
         also=("loomis_whitney",),
+        bounds=("small_memory",),
         source="Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Theorem 3.1; constant "
         f"{DERIVED}",
         new=True,

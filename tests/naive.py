@@ -50,7 +50,11 @@ def mask_sees(shape, r, c):
         case Butterfly():
             return (r // mask.block ^ c // mask.block) in (0, *(2**k for k in range(64)))
         case Random():
-            return bool(mask.relation(shape).cells.array[r // mask.block, c // mask.block])
+            return bool(
+                mask.relation(replace(shape, causal=False)).cells.array[
+                    r // mask.block, c // mask.block
+                ]
+            )
         case BlockMask():
             return bool(mask.matrix.array[r // mask.rows, c // mask.columns])
     raise AssertionError(mask)
@@ -312,6 +316,17 @@ def general_large_memory(shape, words):
     full = d * d + 2 * d * d_v + d_v
     kept = full - (d + d_v)
     return Fraction(pairs * full - kept * words, max(words - 1 + kept, 1))
+
+
+def small_memory_at_least(shape, words, value):
+    """Whether the bound is the least t with (m n d)^2 <= 5 M (t + M)^2, for each key-value head."""
+    products = (shape.group * shape.n_q * shape.n_k * shape.head_dim) ** 2
+    heads = shape.batch * shape.kv_heads
+    least = value // heads
+    enough = 5 * words * (least + words) ** 2 >= products
+    return value % heads == 0 and enough and (
+        least == 0 or 5 * words * (least - 1 + words) ** 2 < products
+    )  # fmt: skip
 
 
 def two_matmuls_at_least(shape, words, value):

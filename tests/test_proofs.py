@@ -227,6 +227,19 @@ def test_a_bound_is_the_least_traffic_that_its_theorem_leaves(
     assert words == 0 or not named(name).holds({**known, "es": words - 1})
 
 
+@given(n_q=small, n_k=small, d=small, m=st.integers(1, 1600))
+def test_the_bound_of_small_memories_is_the_least_that_its_theorem_leaves(
+    n_q: int, n_k: int, d: int, m: int
+) -> None:
+    found = bounds.small_memory(AttentionShape(n_q, n_k, d), m)
+    known = {**EXECUTION, "nq": n_q, "nk": n_k, "d": d, "M": m}
+    statement = named("small_memory_bound")
+    assert found.holds == (m <= d * d) == statement.applies(known)
+    if found.holds:
+        assert statement.holds({**known, "es": found.words})
+        assert found.words == 0 or not statement.holds({**known, "es": found.words - 1})
+
+
 @given(n=small, d=small, m=st.integers(2, 3000), words=st.integers(0, 10**6))
 def test_special_cases_follow_from_the_bounds(n: int, d: int, m: int, words: int) -> None:
     shape, masked = AttentionShape(n, n, d), AttentionShape(n, n, d, causal=True)

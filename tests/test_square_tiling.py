@@ -26,7 +26,7 @@ from iosim.tiles import choose_tiles
 from iosim.verify.counting import differences
 from iosim.verify.exactness import rounding_of
 
-plain = strategies.shapes(rows=40, width=12, heads=False, causal=False)
+plain = strategies.shapes(rows=40, width=12, heads=False, causal=False, masked=False)
 square = st.tuples(st.integers(1, 40), st.integers(1, 12)).map(
     lambda sizes: AttentionShape(sizes[0], sizes[0], sizes[1])
 )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from iosim.best import best, note
+from iosim.bounds import seen_rows
 from iosim.cli.options import BEST, resolve_hbm_bytes, resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
 from iosim.model_config import ModelHeads
@@ -16,6 +17,7 @@ from iosim.report_step import Step
 from iosim.schedule.registry import Family, backward_of, family, forward_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
+from iosim.units import format_count
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,12 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
     heads = resolve_heads(
         options["head_dim"], options["heads"], options["kv_heads"], options["model"]
     )
-    _note_window(options["model"], max(options["kv_len"] or options["seq_len"]))
+    if options["mask"] is None:
+        _note_window(options["model"], max(options["kv_len"] or options["seq_len"]))
+    noted = False
     for head_dim, n_q in product(heads.head_dims, options["seq_len"]):
         for n_k in options["kv_len"] or (n_q,):
-            yield AttentionShape(
+            shape = AttentionShape(
                 n_q=n_q,
                 n_k=n_k,
                 head_dim=head_dim,
@@ -55,6 +59,20 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 mask=options["mask"],
                 dropout=options["dropout"],
             )
+            noted = noted or _note_blind_queries(shape)
+            yield shape
+
+
+def _note_blind_queries(shape: AttentionShape) -> bool:
+    """Say on standard error that some queries see no key, and return whether there are any."""
+    blind = shape.n_q - seen_rows(shape)[0]
+    if blind:
+        click.echo(
+            f"note: {format_count(blind)} of {format_count(shape.n_q)} queries see no key; their O "
+            "is 0 and their LSE is -inf",
+            err=True,
+        )
+    return blind > 0
 
 
 def _note_window(model: ModelHeads | None, n_k: int) -> None:
@@ -62,7 +80,8 @@ def _note_window(model: ModelHeads | None, n_k: int) -> None:
     if model is not None and model.sliding_window is not None and model.sliding_window < n_k:
         click.echo(
             f"note: {model.name} states a sliding window of {model.sliding_window} keys, which is "
-            "not counted; the counts are of a layer without it",
+            "not counted; the counts are of a layer without it, and --mask "
+            f"window:{model.sliding_window - 1},0 gives those of one with it",
             err=True,
         )
 
@@ -169,7 +188,8 @@ def schedules(
 ) -> list[Family]:
     """Return the schedules that the options name, or those of `default`.
 
-    With a `direction`, "forward" or "backward", that pass of each of them, and each once.
+    With a `direction`, "forward" or "backward", that pass of each of them, and each once. Raises
+    IosimError where the best is to be chosen of any pass but the forward one.
     """
     named = [
         BEST_OF["forward"] if name == BEST else family(name)

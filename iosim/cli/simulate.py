@@ -15,14 +15,14 @@ SCHEDULES = ("standard", "flash1", "flash2")
 # What is the same in every row stands in a line above the table, so that it stays narrow.
 CASE = ("n_q", "n_k", "head_dim", "heads", "sram_words")
 TRAFFIC = (
-    *("pass", "br", "bc", "total_words", "total_bytes", "peak_words", "fits"),
+    *("br", "bc", "total_words", "total_bytes", "peak_words", "fits"),
     *("bound", "lower_bound_words", "gap"),
 )
+STEP = ("recomputed_flops", "saved_words")
 MEMORY = (
     *("slow_input_bytes", "slow_output_bytes", "extra_slow_words", "extra_slow_bytes"),
     "longest_seq_len",
 )
-STEP = ("recomputed_flops", "saved_words")
 
 
 @click.command()
@@ -59,21 +59,19 @@ def _tables(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of traffic, and that of slow memory where its size is known."""
     same = [key for key in CASE if len({record[key] for record in records}) == 1]
     own = ["schedule", *(key for key in CASE if key not in same)]
+    if any(record["pass"] != "forward" for record in records):
+        own.insert(1, "pass")
     stated = [_stated(key, records[0][key]) for key in same]
     if "n_k" in own and all(record["n_k"] == record["n_q"] for record in records):
         own.remove("n_k")
         stated.insert(0, "n_k = n_q")
     text = f"{', '.join(stated)}\n\n" if stated else ""
-    steps = [record for record in records if record["pass"] == "both"]
-    columns = [*own, *TRAFFIC, *(STEP if steps else ())]
-    if all(record["pass"] == "forward" for record in records):
-        columns.remove("pass")
-    text += table(records, columns)
-    runs = [record for record in records if record["pass"] != "both"]
-    hbm = next((record["hbm_bytes"] for record in runs), None)
-    if hbm is not None:
-        text += f"\nslow memory of {format_count(hbm)} bytes\n\n"
-        text += table(runs, (*own, *MEMORY))
+    steps = any(record["pass"] == "both" for record in records)
+    text += table(records, (*own, *TRAFFIC, *(STEP if steps else ())))
+    kept = [record for record in records if record.get("hbm_bytes") is not None]
+    if kept:
+        text += f"\nslow memory of {format_count(kept[0]['hbm_bytes'])} bytes\n\n"
+        text += table(kept, (*own, *MEMORY))
     return text
 
 

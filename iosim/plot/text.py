@@ -57,6 +57,7 @@ def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> st
         else f"({pairs.lstrip()}(d + d_v)² − cM) / (M + c − 1), c = 2 d d_v",
         "general_large_memory": f"({pairs.lstrip()}(c + {'2d' if same else 'd + d_v'}) − cM)"
         f" / (M + c − 1), c = {'3d²' if same else 'd² + 2 d d_v'} − d",
+        "small_memory": f"{pairs.lstrip()}d / √(5M) − M, for M ≤ d²",
         "two_matmuls": f"2 (2{pairs}d / √M − 2M)",
         "backward_compulsory": "Q, K, V, dO in and dQ, dK, dV out, once",
         "backward_general": f"{pairs.lstrip()}{'d²' if same else 'd_v²'} / max(M, "
@@ -75,6 +76,7 @@ def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> st
     if not schedules:
         whom = {
             "general": "any schedule that sums d products a score",
+            "small_memory": "any schedule that sums d products a score",
             "backward_general": "any backward schedule that sums the products of each dP",
             "backward_compulsory": "any backward schedule",
         }.get(name.removesuffix("_large_memory"), "any schedule")

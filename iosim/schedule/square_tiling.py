@@ -48,8 +48,8 @@ def listed(shape: AttentionShape, b: int, *, maximum: bool = True) -> Schedule:
 
     Without the `maximum`, as printed: A = e^S and its row sums l are stored, per head
     2 n N d + N + k N^2 + n N d words read and N^2 + N + N d written, with n = ceil(N / b) and
-    k = ceil(d / b); scores above 11.1 overflow in float16, above 88.7 in float32. Raises
-    IosimError for b below 1.
+    k = ceil(d / b); scores above 11.1 overflow in float16, above 88.7 in float32, and there is no
+    dropout. Raises IosimError for b below 1.
 
     >>> from iosim.reading.count import count
     >>> traffic = count(listed(AttentionShape(1024, 1024, 64), 16, maximum=False))
