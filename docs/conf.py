@@ -41,7 +41,7 @@ PACKED = Documents((1000, 3000, 500, 2192, 1500))
 MASKS = {
     "causal": replace(ALL_PAIRS, causal=True),
     "window": replace(ALL_PAIRS, mask=Window(256, 256)),
-    "local + global": replace(ALL_PAIRS, mask=LocalGlobal(64, 64, tokens=256)),
+    "local + global": replace(ALL_PAIRS, mask=LocalGlobal(32, 32, tokens=128)),
     "documents, causal": replace(ALL_PAIRS, causal=True, mask=PACKED),
     "butterfly": replace(ALL_PAIRS, mask=Butterfly(128)),
     "random": replace(ALL_PAIRS, mask=Random(1 / 8, 128)),

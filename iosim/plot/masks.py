@@ -42,14 +42,15 @@ def draw_masks(
 ) -> "Figure":
     """Return the figure: a picture of each named shape's mask, and traffic against what is seen.
 
-    `sparse` are shapes that differ in density only, and make the curves; M has `words` words.
+    `sparse` are shapes under blocks at random, of one size and ever more of them, and make the
+    curves; M has `words` words.
     """
     from matplotlib.figure import Figure
 
     first = next(iter(named.values()))
     with styled():
         figure = Figure(figsize=(10, 7.6), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(1, 2.1))
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 2.1))[:, 0]
         pictures = above.subplots(1, len(named), squeeze=False)[0]
         for (label, shape), ax in zip(named.items(), pictures, strict=True):
             _picture(label, shape, ax)
@@ -85,6 +86,8 @@ def _picture(label: str, shape: AttentionShape, ax: "Axes") -> None:
 
 def _curve(name: str, points: Sequence[Point], ax: "Axes") -> None:
     look = LOOKS[name, "best"]
+    mask = points[0].run.schedule.shape.mask
+    blocks = (1, 1) if mask is None else mask.grain
     shares = [point.share for point in points]
     ax.plot(
         shares,
@@ -92,7 +95,7 @@ def _curve(name: str, points: Sequence[Point], ax: "Axes") -> None:
         color=look.colour,
         marker=look.marker,
         markersize=4,
-        label=f"{name}, blocks of 128 x 128 at random",
+        label=f"{name}, blocks of {' x '.join(map(str, blocks))} at random",
     )
     if name == "flash2":
         ax.plot(
