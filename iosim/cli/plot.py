@@ -90,7 +90,8 @@ def plot(
 ) -> None:
     """Draw traffic against length, dimension, memory or tile size.
 
-    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c), cache (LRU and OPT caches of
+    WHAT is length (N), dim (d), memory (M), small_memory (M around d^2), slow_memory (bytes kept
+    there, against N), tiles (B_r and B_c), cache (LRU and OPT caches of
     every size beside the explicit scratchpad; --seq-len 256 by default), rounding (errors, not
     traffic) or measured (bytes that a GPU moves, against the count: of the recording given, else
     of a run on the GPU that is here, else of a recording that comes with iosim). The option

@@ -61,9 +61,10 @@ def verify(
 ) -> None:
     """Check the theorem and the exactness of attention over a grid.
 
-    Checks: exactness, counting, capacity, sandwich, exponents, lower_bounds, ratios, regimes. A row
-    passes, fails, or is a finding: what the mathematics says, found by the check itself, where
-    papers say otherwise or nothing. The exit code is 1 when any row fails.
+    Checks: exactness, counting, capacity, sandwich, exponents, lower_bounds, ratios, regimes,
+    small_memory, slow_memory. A row passes, fails, or is a finding: what the mathematics says,
+    found by the check itself, where papers say otherwise or nothing. The exit code is 1 when any
+    row fails.
 
     With --schedule, the checks that go over schedules (exactness, counting, lower_bounds) take
     these only, and the others, about fixed schedules, are left out. With --measured, a recording
