@@ -1,4 +1,4 @@
-"""The best schedule: of all forward ones, that which moves the fewest words and fits."""
+"""The best schedule: of all of one pass, that which moves the fewest words and fits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +16,14 @@ def best(
     *,
     given: Mapping[str, int] | None = None,
     hbm_bytes: int | None = None,
+    direction: str = "forward",
     schedules: Mapping[str, Family] | None = None,
 ) -> Simulation:
     """Return the run of the schedule that moves the fewest words in M = `sram_words` words.
 
-    Every built-in forward schedule takes its legal tile of least traffic (`given` sizes, in rows,
-    stay); of two that move alike the first in the registry is taken. `among` in the result says
-    what the others move, or why they do not fit. Raises IosimError where none fits.
+    Every built-in schedule of the pass takes its legal tile of least traffic (`given` sizes, in
+    rows, stay); of two that move alike the first in the registry is taken. `among` in the result
+    says what the others move, or why they do not fit. Raises IosimError where none fits.
 
     >>> best(AttentionShape(1024, 1024, 64), 1024).schedule.name
     'square_tiling'
@@ -31,8 +32,7 @@ def best(
     """
     weighed = [
         _weigh(family, shape, sram_words, given or {}, hbm_bytes)
-        for family in (families() if schedules is None else schedules).values()
-        if family.direction == "forward"
+        for family in (families(direction) if schedules is None else schedules).values()
     ]
     among = tuple(each.candidate for each in weighed)
     runs = [each.run for each in weighed if each.run is not None]

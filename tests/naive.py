@@ -50,7 +50,11 @@ def mask_sees(shape, r, c):
         case Butterfly():
             return (r // mask.block ^ c // mask.block) in (0, *(2**k for k in range(64)))
         case Random():
-            return bool(mask.relation(shape).cells.array[r // mask.block, c // mask.block])
+            return bool(
+                mask.relation(replace(shape, causal=False)).cells.array[
+                    r // mask.block, c // mask.block
+                ]
+            )
         case BlockMask():
             return bool(mask.matrix.array[r // mask.rows, c // mask.columns])
     raise AssertionError(mask)

@@ -43,22 +43,19 @@ def simulate(direction: str | None, form: str, output: Path | None, **given: Any
     the sizes of the least traffic that fits. fits says whether the schedule fits the memory; where
     it does, gap is the traffic over the largest lower bound that may be claimed for it.
 
+    With --device or --hbm a second table says what each schedule keeps in slow memory: inputs,
+    outputs, extra (S, P, statistics), and the longest sequence that fits, the rest being as stated.
+
     With --pass both a third row has the sums of a training step: beside them the FLOPs that form
     scores again in the backward pass, and the words that this saves against standard attention,
     which stores P.
-
-    With --device or --hbm a second table says what each schedule keeps in slow memory: inputs,
-    outputs, extra (S, P, statistics), and the longest sequence that fits, the rest being as stated.
     """
     records = [run.to_dict() for run in passes(given, SCHEDULES, direction)]
-    if form == "table":
-        text = _tables(records, STEP if direction == "both" else ())
-    else:
-        text = render(records, form)
+    text = _tables(records) if form == "table" else render(records, form)
     write_text(output, text)
 
 
-def _tables(records: Sequence[Mapping[str, Any]], more: Sequence[str]) -> str:
+def _tables(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of traffic, and that of slow memory where its size is known."""
     same = [key for key in CASE if len({record[key] for record in records}) == 1]
     own = ["schedule", *(key for key in CASE if key not in same)]
@@ -69,7 +66,8 @@ def _tables(records: Sequence[Mapping[str, Any]], more: Sequence[str]) -> str:
         own.remove("n_k")
         stated.insert(0, "n_k = n_q")
     text = f"{', '.join(stated)}\n\n" if stated else ""
-    text += table(records, (*own, *TRAFFIC, *more))
+    steps = any(record["pass"] == "both" for record in records)
+    text += table(records, (*own, *TRAFFIC, *(STEP if steps else ())))
     kept = [record for record in records if record.get("hbm_bytes") is not None]
     if kept:
         text += f"\nslow memory of {format_count(kept[0]['hbm_bytes'])} bytes\n\n"

@@ -18,8 +18,9 @@ class SlowMemory:
     """Words and bytes in slow memory, over batch and heads; bytes by each tensor's own item size.
 
     `extra` are the tensors that are neither inputs nor outputs (S, P, statistics, partial results),
-    `kept` those outputs that hold one number a row (LSE) and are kept for a backward pass; they are
-    part of the outputs. `extra_tensors` maps each extra tensor to its words.
+    `kept` those outputs that hold at most one number a row (LSE, the random state) and are kept for
+    a backward pass; they are part of the outputs. `extra_tensors` maps each extra tensor to its
+    words.
     """
 
     input_bytes: int

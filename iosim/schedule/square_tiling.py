@@ -61,10 +61,8 @@ def listed(shape: AttentionShape, b: int, *, maximum: bool = True) -> Schedule:
     p = problem(shape, b, b)
     slices = p.dim.cut(b, "T_d"), p.key
     name = "square_tiling, as listed" if maximum else "square_tiling, as printed"
-    if not maximum:
-        return Schedule(name, shape, p.per_head(_printed(p, b, *slices)), p.mask, {"b": b})
-    body = save_random_state(p, p.per_head(_body(p, b, *slices)))
-    return Schedule(name, shape, body, p.mask, {"b": b})
+    body = p.per_head(_body(p, b, *slices) if maximum else _printed(p, b, *slices))
+    return Schedule(name, shape, save_random_state(p, body), p.mask, {"b": b})
 
 
 def _body(p: Problem, bc: int, column: Dim, key: Dim) -> tuple[Node, ...]:
@@ -132,6 +130,7 @@ def _printed(p: Problem, b: int, column: Dim, key: Dim) -> tuple[Node, ...]:
                 Compute("clear", (O,), ()),
                 For(key, (
                     *load("load A_ij, V_jc", S, V),
+                    *drop_tile(p, S),
                     Compute("accumulate", (O,), (S, V, O), "O_ic = O_ic + A_ij V_jc"),
                     *free(S, V),
                 ), line="for each tile j of keys again"),
