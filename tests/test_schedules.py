@@ -14,6 +14,7 @@ from iosim.reading.count import count
 from iosim.schedule import Move, families, family
 from iosim.schedule.listing import listing
 from iosim.schedule.operations import operations
+from iosim.schedule.square_tiling import listed
 from iosim.schedule.tree import Compute, nodes
 from iosim.shape import AttentionShape
 
@@ -26,6 +27,7 @@ def test_the_registry() -> None:
         "standard",
         "standard_passes",
         "standard_tiled",
+        "square_tiling",
         "flash1",
         "flash2",
     )
@@ -38,6 +40,7 @@ def test_the_registry() -> None:
         assert known.tiles == tuple(inspect.signature(known.build).parameters)[1:]
         assert name in strategies.NAMES
     assert {name for name, known in families().items() if known.paper} == {
+        "square_tiling",
         "flash1",
         "flash2",
         "flash1_backward",
@@ -164,9 +167,12 @@ def test_flash2_listings_hold_no_statistics_in_slow_memory() -> None:
 def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
     used = {
         node.operation
-        for known in families().values()
         for shape in (AttentionShape(8, 8, 8), AttentionShape(8, 8, 8, dropout=0.5))
-        for node, _ in nodes(known.build(shape, **dict.fromkeys(known.tiles, 2)).body)
+        for built in [
+            *(known.build(shape, **dict.fromkeys(known.tiles, 2)) for known in families().values()),
+            listed(AttentionShape(8, 8, 8), 2, maximum=False),
+        ]
+        for node, _ in nodes(built.body)
         if isinstance(node, Compute)
     }
     assert used == set(operations()) == set(naive.FLOPS)

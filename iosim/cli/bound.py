@@ -86,4 +86,4 @@ def _claims(
                     found = replace(
                         found, holds=False, reason=f"the schedule needs {peak} words, more than M"
                     )
-                yield family.name, found
+                yield run.schedule.name if run.among else family.name, found
