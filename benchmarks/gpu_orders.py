@@ -34,12 +34,11 @@ def main() -> None:
     device, records, head = profile("H200"), [], {}
     for shape in SHAPES:
         schedule = family("flash2").build(shape, **usual_tiles("flash2", shape))
-        launch = launch_of(schedule, calls_of(schedule)[0], device)
+        launch = launch_of(schedule, calls_of(schedule, device)[0], device)
         for heads_first in (False, True) if shape.heads > 1 else (False,):
             for ascending in (False, True) if shape.causal else (False,):
                 tuned = {"heads_first": heads_first, "ascending": ascending}
                 found = measure([schedule], tuned=tuned)
-                (row,) = found.rows
                 ordered = replace(
                     launch,
                     order="heads-first" if heads_first else "blocks-first",

@@ -290,7 +290,9 @@ def choose(
     tuned = dict(tuned or {})
     orders = {name: True for name in GRID_ORDERS if tuned.pop(name, False)}
     if orders and kernel != "flash2":
-        raise IosimError(f"the grid of {kernel} has one order only; {[*orders][0]} is for flash2")
+        raise IosimError(
+            f"the grid of {kernel} has one order only; {next(iter(orders))} is for flash2"
+        )
     plain = replace(plain, **orders)
     if tuned:
         by_hand: Variant = replace(plain, **tuned)
