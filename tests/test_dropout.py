@@ -46,7 +46,7 @@ def drops(name: str) -> bool:
     return True
 
 
-NAMES = tuple(filter(drops, strategies.NAMES))
+EVERY = tuple(filter(drops, strategies.NAMES))
 FORWARD = tuple(filter(drops, strategies.FORWARD))
 BACKWARD = tuple(filter(drops, strategies.BACKWARD))
 
@@ -62,14 +62,14 @@ def factors(shape: AttentionShape, state: RandomState) -> np.ndarray:
 
 def test_what_has_dropout() -> None:
     """At the least these; a schedule that has none says so when it is built."""
-    assert set(NAMES) >= {
+    assert set(EVERY) >= {
         *("standard", "standard_passes", "standard_tiled", "square_tiling", "flash1", "flash2"),
         *("flash2_packed", "split_kv", "standard_backward", "flash1_backward", "flash2_backward"),
         "flash2_backward_q",
     }
 
 
-@given(strategies.cases(NAMES, dropout=RATES))
+@given(strategies.cases(EVERY, dropout=RATES))
 def test_every_reading_says_the_same(case: strategies.Case) -> None:
     """Count, formula, execution and a whole run block by block."""
     schedule = case.schedule
@@ -79,7 +79,7 @@ def test_every_reading_says_the_same(case: strategies.Case) -> None:
     assert_same(count(schedule), naive.Run(schedule))
 
 
-@given(strategies.cases(NAMES, dropout=RATES, rows=40, width=2, heads=False))
+@given(strategies.cases(EVERY, dropout=RATES, rows=40, width=2, heads=False))
 def test_count_is_a_whole_run_of_more_blocks(case: strategies.Case) -> None:
     assert_same(count(case.schedule), naive.Run(case.schedule))
 
@@ -389,7 +389,7 @@ def test_factors_and_rate_go_together() -> None:
 def test_properties_stay_what_they_were() -> None:
     """Dropout neither fuses a schedule nor takes it apart."""
     shape = AttentionShape(100, 100, 16)
-    for each in map(family, NAMES):
+    for each in map(family, EVERY):
         sizes = dict.fromkeys(each.tiles, 16)
         plain = check(each.build(shape, **sizes))
         drops = check(each.build(replace(shape, dropout=0.1), **sizes))
