@@ -7,6 +7,7 @@ from sphinx.application import Sphinx
 
 from iosim import __version__
 from iosim.measured import load
+from iosim.plot.decoding import draw_decoding
 from iosim.plot.figures import draw_measured, save, write_figures
 from iosim.plot.masks import draw_masks
 from iosim.plot.training_step import draw_training_step
@@ -56,17 +57,20 @@ def setup(app: Sphinx) -> None:
         # In place, as the README shows them too: the same versions write the same bytes. The figure
         # of rounding is left, since its bytes depend on the machine's BLAS.
         write_figures(HERE / "figures")
-        measured = draw_measured(load(HERE / "data" / "h200_sweep.json"))
         # FA1's Figure 2: two passes over K and V forward, four backward.
         step = AttentionShape(1024, 1024, 64, batch=64, heads=16, dtype="float16", dropout=0.1)
         training = draw_training_step(
             [standard_step(step, mask_pass=True), flash_step(step, (512, 256))]
         )
-        masks = draw_masks(MASKS, SPARSE, words=51_200)
-        for form in ("svg", "png"):
-            save(masks, HERE / "figures" / f"masks.{form}", form)
-            save(measured, HERE / "figures" / f"measured.{form}", form)
-            save(training, HERE / "figures" / f"training.{form}", form)
+        more = {
+            "measured": draw_measured(load(HERE / "data" / "h200_sweep.json")),
+            "training": training,
+            "decoding": draw_decoding(),
+            "masks": draw_masks(MASKS, SPARSE, words=51_200),
+        }
+        for name, figure in more.items():
+            for form in ("svg", "png"):
+                save(figure, HERE / "figures" / f"{name}.{form}", form)
 
     def show(app: Sphinx, page: str, source: list[str]) -> None:
         if page == "proofs":
