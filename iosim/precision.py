@@ -52,8 +52,8 @@ class Precision:
             return x.astype(self.storage).astype(self.accumulator)
 
 
-INTEGERS = ("uint8", "uint64")
-"""Item types that are no numbers of attention: mask bytes and random states."""
+INTEGERS = ("uint8", "int32", "uint64")
+"""Item types that are no numbers of attention: mask bytes, page tables and random states."""
 
 
 def stored_in(name: str) -> np.dtype[Any]:

@@ -70,6 +70,11 @@ class Simulation:
         return None if self.bound is None else self.traffic.total_words / self.bound.words
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """The tile sizes and the settings, in rows, with those that the schedule chose itself."""
+        return {**self.tiles.sizes, **self.schedule.tiles}
+
+    @property
     def compulsory_words(self) -> int:
         """The words that must be moved whatever the schedule and the memory."""
         if self.checked.backward:
@@ -84,7 +89,7 @@ class Simulation:
     def to_dict(self) -> dict[str, Any]:
         """Return the record that `iosim simulate` writes: units in the names, plain numbers."""
         shape = self.schedule.shape
-        sizes = self.tiles.sizes
+        sizes = self.sizes
         others = {name: size for name, size in sizes.items() if name not in ("br", "bc")}
         counts = self.traffic.to_dict()
         if not counts["add_words"]:

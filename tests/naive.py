@@ -13,7 +13,15 @@ from iosim.schedule import Compute, For, Move, Schedule
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "uint64": 8}
+ITEM_BYTES = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int32": 4,
+    "uint8": 1,
+    "uint64": 8,
+}
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 
 
@@ -146,6 +154,7 @@ FLOPS = {
     "accumulate": lambda o, i: _matmul(o[0], i[0], i[1]),
     "normalise": lambda o, i: _size(o[0]),
     "unnormalise": lambda o, i: _size(o[0]),
+    "merge_finished": lambda o, i: 3 * _size(o[0]) + 6 * _size(o[1]),
     "log_sum_exp": lambda o, i: 2 * _size(o[0]),
     "row_softmax": lambda o, i: 5 * _size(o[0]),
     "tile_softmax": lambda o, i: 3 * _size(o[0]),

@@ -84,9 +84,16 @@ def shapes(
 
 @st.composite
 def tiles(draw, family, shape):
-    """Sizes for each of a schedule's tiles, now and then larger than the axis."""
+    """Sizes for each of a schedule's tiles, now and then larger than the axis.
+
+    Settings are given too, but for the pages of a cache, which half of the time lies in one piece.
+    """
     rows = {"br": shape.n_q, "bc": shape.n_k}
-    return {name: draw(st.integers(1, rows[name] + 2)) for name in family.tiles}
+    rows |= {"splits": shape.n_k, "page_size": shape.n_k, "pack": shape.group}
+    names = [*family.tiles, *family.settings]
+    if "page_size" in names and draw(st.booleans()):
+        names.remove("page_size")
+    return {name: draw(st.integers(1, rows[name] + 2)) for name in names}
 
 
 @dataclass(frozen=True)

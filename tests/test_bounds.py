@@ -318,6 +318,8 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
         "square_tiling": both | {"two_matmuls"},
         "flash1": both | rows | {"fused"},
         "flash2": both | rows | {"fused"},
+        "flash2_packed": both | rows | {"fused"},
+        "split_kv": both | rows | {"fused"},
         "standard_backward": backward,
         "flash1_backward": backward | fused_backward,
         "flash2_backward": backward | fused_backward,

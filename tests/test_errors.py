@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_check
+import test_decoding
 import test_execute
 import test_nested
 import test_tree
@@ -232,13 +233,14 @@ MODULES = (
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
         "standard", "standard_tiled", "flash1", "flash2", "dropout", "dropout_backward",
+        "flash2_packed", "split_kv", "paging", "nested",
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
     *(f"schedule.masks.{name}" for name in (
         "window", "documents", "local_global", "blocks", "causal_blocks", "patterns", "parsing",
     )),
     *(f"reading.{name}" for name in (
-        "count", "check", "gradients", "execute", "formula", "residency", "walk", "extent",
+        "count", "check", "gradients", "execute", "pages", "formula", "residency", "walk", "extent",
         "traffic",
     )),
 )  # fmt: skip
@@ -284,6 +286,7 @@ def all_mistakes(folder: Path) -> list[Callable[[], object]]:
         path.write_text(text, encoding="utf-8")
         actions.append(lambda p=path: family(f"{p}:mine").build(SHAPE, br=2))  # type: ignore[misc]
     actions.append(lambda: family(f"{folder / 'none.py'}:mine"))
+    actions += [run for run, _, _ in test_decoding.REFUSED.values()]
     return actions
 
 

@@ -30,6 +30,8 @@ def test_the_registry() -> None:
         "square_tiling",
         "flash1",
         "flash2",
+        "flash2_packed",
+        "split_kv",
     )
     assert list(families()) == [*strategies.FORWARD, *strategies.BACKWARD]
     for name, known in families().items():
@@ -37,7 +39,8 @@ def test_the_registry() -> None:
         assert family(name) == known
         assert known.source
         assert known.summary
-        assert known.tiles == tuple(inspect.signature(known.build).parameters)[1:]
+        sizes = tuple(inspect.signature(known.build).parameters)[1:]
+        assert (*known.tiles, *known.settings) == sizes
         assert name in strategies.NAMES
     assert {name for name, known in families().items() if known.paper} == {
         "square_tiling",

@@ -1,6 +1,6 @@
 """The cases that shared options state: one for each combination of the values of a sweep."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -133,7 +133,7 @@ def simulations_of(
         yield from _best_of(chosen.direction, case, options)
         return
     hbm_bytes = resolve_hbm_bytes(options.get("hbm"), options["device"])
-    for sizes in given_tiles(options) if chosen.tiles else ({},):
+    for sizes in given_tiles(options, chosen.settings) if chosen.tiles else ({},):
         for rule in rules or (options["tiles"] or "best",):
             yield simulate(
                 chosen,
@@ -189,27 +189,53 @@ def schedules(
     """Return the schedules that the options name, or those of `default`.
 
     With a `direction`, "forward" or "backward", that pass of each of them, and each once. Raises
-    IosimError where the best is to be chosen of any pass but the forward one.
+    IosimError where the best is to be chosen of any pass but the forward one, and for an option
+    about a setting that none of them has.
     """
     named = [
         BEST_OF["forward"] if name == BEST else family(name)
         for name in options["schedule"] or default
     ]
+    _check_settings(options, named)
     if direction is None:
         return named
     return list({each.name: each for each in (pass_of(one, direction) for one in named)}.values())
 
 
-def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:
-    """Yield the tile sizes that --br and --bc state, one mapping for each combination.
+# What a schedule may take beside its tile sizes, with one that does.
+SETTINGS = {"splits": "split_kv", "pack": "flash2_packed", "page_size": "flash2_packed"}
 
-    Raises IosimError where --tiles is to choose what both of them state already.
+
+def _check_settings(options: dict[str, Any], chosen: Sequence[Family]) -> None:
+    for name, example in SETTINGS.items():
+        given = options.get(name)
+        if given and not any(name in each.settings for each in chosen):
+            raise IosimError(
+                f"--{name.replace('_', '-')} {given[0]} is no setting of "
+                f"{', '.join(each.name for each in chosen)}; write --schedule {example} with it"
+            )
+
+
+def given_tiles(
+    options: dict[str, Any], settings: Collection[str] = ()
+) -> Iterator[dict[str, int]]:
+    """Yield the tile sizes and settings that options state, one mapping for each combination.
+
+    That is --br, --bc and the options of those settings. Raises IosimError where --tiles is to
+    choose what --br and --bc state already.
     """
-    br, bc = options["br"], options["bc"]
-    if options["tiles"] and br and bc:
+    if options["tiles"] and options["br"] and options["bc"]:
         raise IosimError(
             f"--tiles {options['tiles']} chooses the sizes that --br and --bc state; "
             "give either the rule or the sizes"
         )
-    for rows, columns in product(br or (None,), bc or (None,)):
-        yield {name: size for name, size in (("br", rows), ("bc", columns)) if size is not None}
+    names = ("br", "bc", *(name for name in SETTINGS if name in settings))
+    for sizes in product(*(options.get(name) or (None,) for name in names)):
+        yield {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
+
+
+def with_settings(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of a table with those of the settings that any record has, behind bc."""
+    own = [name for name in SETTINGS if any(record.get(name) for record in records)]
+    place = columns.index("bc") + 1
+    return [*columns[:place], *own, *columns[place:]]

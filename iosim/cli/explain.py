@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import simulations
+from iosim.cli.cases import SETTINGS, simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import pair_meaning
 from iosim.reading.formula import Formula, Polynomial, formula
@@ -53,6 +53,7 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
             **_added(add, found),
             "share": words / run.traffic.total_words,
             **{key: head[key] for key in ("n_q", "n_k", "head_dim", "heads", "br", "bc")},
+            **{key: head[key] for key in SETTINGS if key in head},
         }
 
 
@@ -89,7 +90,7 @@ def _page(run: Simulation) -> str:
 
 def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
-    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
+    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.sizes.items())
     mask = f", causal ({shape.align})" if shape.causal else ""
     if shape.mask is not None:
         mask += f", mask {shape.mask}"
@@ -102,7 +103,7 @@ def _heading(run: Simulation) -> str:
     )
 
 
-_TILE_NAMES = {"br": "B_r", "bc": "B_c"}
+_TILE_NAMES = {"br": "B_r", "bc": "B_c", "page_size": "page size"}
 _VERBS = {"read": "reads", "write": "writes", "add": "adds to"}
 
 
@@ -169,6 +170,9 @@ _SYMBOLS = {
     "T_r": "tiles of queries, ceil(n_q / B_r)",
     "T_c": "tiles of keys, ceil(n_k / B_c)",
     "T_v": "tiles of value columns",
+    "T_g": "tiles of query heads of a group, ceil(g / heads in a tile)",
+    "T_p": "pages",
+    "s": "splits that are not empty",
     "n_q": "queries",
     "n_k": "keys",
     "d": "words of a row",

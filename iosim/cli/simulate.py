@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import passes
+from iosim.cli.cases import passes, with_settings
 from iosim.output import heading, render, table, write_text
 from iosim.units import format_count
 
@@ -67,7 +67,8 @@ def _tables(records: Sequence[Mapping[str, Any]]) -> str:
         stated.insert(0, "n_k = n_q")
     text = f"{', '.join(stated)}\n\n" if stated else ""
     steps = any(record["pass"] == "both" for record in records)
-    text += table(records, (*own, *TRAFFIC, *(STEP if steps else ())))
+    columns = with_settings((*own, *TRAFFIC, *(STEP if steps else ())), records)
+    text += table(records, columns)
     kept = [record for record in records if record.get("hbm_bytes") is not None]
     if kept:
         text += f"\nslow memory of {format_count(kept[0]['hbm_bytes'])} bytes\n\n"

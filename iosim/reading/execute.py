@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from iosim.errors import IosimError, ScheduleError
 from iosim.precision import INTEGERS, Precision, held_in, precision, stored_in
 from iosim.random_bits import RandomState, kept
+from iosim.reading.pages import Pages, page_places
 from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.traffic import Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
@@ -59,6 +60,7 @@ def execute(
     capacity: int | None = None,
     scale: float | None = None,
     random: RandomState | None = None,
+    page_table: ArrayLike | None = None,
     **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
@@ -69,9 +71,12 @@ def execute(
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
     is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default; `random` (seed 0, offset
-    0 by default) is what dropout draws its bits from. Raises IosimError for arrays that do not
-    have the shape and inputs that are missing or not asked for, ScheduleError or CapacityError as
-    `check` does, and ScheduleError for a read of words that nothing has written.
+    0 by default) is what dropout draws its bits from. `page_table` (batch, pages) says in which
+    place of a pool each page of k and v lies, for a schedule that has one (by default one after the
+    other): the pages are scattered so, and read through the table's entries. Raises IosimError for
+    arrays that do not have the shape, inputs that are missing or not asked for and places that are
+    not of one page each, ScheduleError or CapacityError as `check` does, and ScheduleError for a
+    read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -86,7 +91,7 @@ def execute(
     leading = _leading_axes(arrays, shape)
     arrays |= _mask_bytes(schedule)
     arrays |= _other_inputs(schedule, others, leading)
-    slow = _SlowMemory(schedule, arrays, form)
+    slow = _SlowMemory(schedule, arrays, form, page_table)
     fast = FastMemory(capacity)
     tally = Tally()
     tiles: dict[Key, Array] = {}
@@ -106,7 +111,11 @@ def execute(
             if isinstance(node, Move):
                 key = fast.move(node, position)
                 if node.kind == "load":
-                    tiles[key] = slow.load(node, key[1])
+                    table = node.tensor.table
+                    place = None
+                    if table is not None:
+                        place = tiles[fast.require(table, tile_ranges(table, position), node)]
+                    tiles[key] = slow.load(node, key[1], place)
                 elif node.kind == "new":
                     tiles[key] = slow.room(node.tensor, key[1])
                 elif node.kind == "free":
@@ -174,7 +183,7 @@ def _other_inputs(
     schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
 ) -> dict[str, Array]:
     """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
-    own = ("Q", "K", "V", "mask")  # the mask is the schedule's
+    own = ("Q", "K", "V", "mask", "page_table")  # the mask is the schedule's
     wanted = {name: t for name, t in inputs_of(schedule).items() if name not in own}
     for name in given:
         if name not in wanted:
@@ -202,10 +211,10 @@ def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
     The last `leading` of (batch, heads) stay; a tensor without these axes has its own shape.
     """
     sizes = [dim.n for dim in tensor.axes]
-    indexed = sum(dim.indexed for dim in tensor.axes)
-    if not indexed:
+    heads = sum(dim.name in ("batch", "kv_head", "group") for dim in tensor.axes)
+    if not heads:
         return tuple(sizes)
-    return (sizes[0], math.prod(sizes[1:indexed]))[2 - leading :] + tuple(sizes[indexed:])
+    return (sizes[0], math.prod(sizes[1:heads]))[2 - leading :] + tuple(sizes[heads:])
 
 
 class _Context:
@@ -285,14 +294,30 @@ def _compute(
 class _SlowMemory:
     """The arrays in slow memory, each with which of its words have been written."""
 
-    def __init__(self, schedule: Schedule, inputs: Mapping[str, Array], form: Precision) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        inputs: Mapping[str, Array],
+        form: Precision,
+        page_table: ArrayLike | None,
+    ) -> None:
         self.moved = 0
         self.outputs: set[str] = set()
         self.kept: list[str] = []
         self._tensors: dict[str, Tensor] = {}
         self._arrays: dict[str, Array] = {}
         self._written: dict[str, NDArray[np.bool_]] = {}
-        for node, _ in nodes(schedule.body):
+        self._pages: dict[str, Pages] = {}
+        tables = {
+            node.tensor.table.name: node.tensor.table
+            for node, _ in nodes(schedule.body)
+            if isinstance(node, Move) and node.tensor.table is not None
+        }
+        for name, table in tables.items():
+            self._arrays[name] = page_places(table, page_table)
+        if page_table is not None and not tables:
+            raise IosimError(f"page_table is given, but {schedule.name} has no page table")
+        for node, loops in nodes(schedule.body):
             if not isinstance(node, Move) or node.tensor.name in self._arrays:
                 continue
             tensor = node.tensor
@@ -302,7 +327,11 @@ class _SlowMemory:
             if tensor.place == "input":
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
-                self._arrays[tensor.name] = array.reshape(full)
+                array = array.reshape(full)
+                if tensor.table is not None:
+                    self._pages[tensor.name] = pages = Pages.of(tensor, tensor.table, loops)
+                    array = pages.scattered(array, self._arrays[tensor.table.name])
+                self._arrays[tensor.name] = array
             elif tensor.place == "output" or (
                 tensor.place == "slow" and node.kind in ("load", "store", "add")
             ):
@@ -313,9 +342,11 @@ class _SlowMemory:
                 else:
                     self.kept.append(tensor.name)
 
-    def load(self, move: Move, ranges: Ranges) -> Array:
-        """Return a copy of a tile in the dtype it is held in."""
+    def load(self, move: Move, ranges: Ranges, place: Array | None = None) -> Array:
+        """Return a copy of a tile in the dtype it is held in, of a page in that place."""
         at = _index(move.tensor.axes, ranges)
+        if place is not None:
+            at = self._pages[move.tensor.name].index(at, int(place))
         written = self._written.get(move.tensor.name)
         if written is not None and not written[at].all():
             raise ScheduleError(

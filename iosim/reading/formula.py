@@ -17,7 +17,10 @@ from iosim.schedule.tree import Move, Schedule, nodes
 Symbols = tuple[str, ...]
 
 # Batch and heads first, then how often, then how many rows, then how wide.
-_ORDER = ("b", "h_kv", "g", "X", "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
+_ORDER = (
+    *("b", "h_kv", "T_g", "g", "X", "T_r", "s", "T_p", "T_c", "T_d", "T_v"),
+    *("n_q", "n_k", "d", "d_v"),
+)
 
 
 def _rank(symbol: str) -> tuple[int, str]:

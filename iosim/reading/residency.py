@@ -43,6 +43,8 @@ class FastMemory:
                 )
             if move.kind == "load" and tensor.place != "input":
                 self._stored(move, ranges)
+            if move.kind == "load" and tensor.table is not None:
+                self.require(tensor.table, tile_ranges(tensor.table, position), move)
             self._grow(move, key, tile_words(ranges))
         else:
             self.require(tensor, ranges, move)

@@ -139,6 +139,8 @@ class Tensor:
     `place` says where it lives: an input starts in slow memory, an output must end there, a slow
     one is a scratch tensor in slow memory, a fast one exists only in fast memory. `dtype` is its
     item type in slow memory, `held` (default `dtype`) in fast memory, where sums may be wider.
+    A `table` says where in slow memory the tensor's pages lie: its current entry, along the axis
+    that numbers them, has to be in fast memory when a tile of a page is loaded.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Tensor:
     dtype: str
     place: Place = "fast"
     held: str = ""
+    table: "Tensor | None" = None
 
     def __post_init__(self) -> None:
         """Fill in the default item type in fast memory, and refuse what is unknown."""

@@ -4,8 +4,8 @@ Everything is small, so that many cases run in seconds; what goes wrong in atten
 the edges: ragged tiles, more queries than keys, rows that see nothing, maxima that change.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,13 +34,14 @@ class Case:
     br: int
     bc: int
     data: str = "normal"
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, family: Family, dtype: str) -> Schedule:
-        """Return the schedule for this case in a dtype, with those of the tiles that it has."""
+        """Return the schedule for this case in a dtype, with those of the sizes that it has."""
         tiles = {"br": self.br, "bc": self.bc}
-        return family.build(
-            replace(self.shape, dtype=dtype), **{name: tiles[name] for name in family.tiles}
-        )
+        sizes = {name: tiles[name] for name in family.tiles}
+        sizes |= {name: size for name, size in self.settings.items() if name in family.settings}
+        return family.build(replace(self.shape, dtype=dtype), **sizes)
 
     def fits(self, family: Family) -> bool:
         """Return whether the schedule has a form for this case: not every one has dropout."""
@@ -90,6 +91,7 @@ class Case:
         if s.mask is not None:
             words.append(str(s.mask))
         words.append(f"tiles {self.br} x {self.bc}")
+        words += [f"{name.replace('_', ' ')} {size}" for name, size in self.settings.items()]
         if s.dropout:
             words.insert(-1, f"dropout {s.dropout:g}")
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
@@ -129,6 +131,11 @@ def cases(thorough: bool = False) -> Iterator[Case]:
     yield Case(_shape(36, 28, mask=Random(0.2, 4, seed=4)), 8, 6)  # 12 rows see nothing
     yield Case(_shape(29, 31, causal=True, mask=Random(0.5, 7)), 6, 9)
     yield Case(_shape(64, 96, 64), 32, 48)
+    # Settings of schedules for decoding; another schedule takes the case without them.
+    yield Case(_shape(1, 61, heads=4, kv_heads=2), 1, 7, settings={"splits": 5})
+    yield Case(_shape(2, 40, 8, heads=6, kv_heads=2), 1, 3, settings={"splits": 50, "pack": 2})
+    paged = {"splits": 3, "page_size": 8}
+    yield Case(_shape(5, 45, 8, batch=2, heads=4, kv_heads=1, causal=True), 3, 5, settings=paged)
     yield Case(_shape(37, 29, dropout=0.1), 8, 5)
     yield Case(_shape(19, 23, 8, heads=4, kv_heads=2, causal=True, dropout=0.5), 6, 9)
     yield Case(_shape(24, 40, dropout=0.25), 9, 7, "cancelling values")
@@ -143,8 +150,11 @@ def _more_cases() -> Iterator[Case]:
     yield Case(_shape(128, 160, 64), 64, 32)
     yield Case(_shape(512, 700, 64, causal=True), 128, 64)
     yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
-    rng = np.random.default_rng(2)
+    rng, more = np.random.default_rng(2), np.random.default_rng(3)
     for _ in range(100):
+        splits, pack, page_size = (int(more.integers(1, top)) for top in (20, 4, 25))
+        settings = {"splits": splits, "pack": pack}
+        settings |= {"page_size": page_size} if more.integers(2) else {}
         n_q, n_k, d, d_v, br, bc = (int(rng.integers(1, top)) for top in (50, 50, 20, 20, 25, 25))
         kv_heads, group, batch = (int(rng.integers(1, top)) for top in (3, 4, 3))
         yield Case(
@@ -164,6 +174,7 @@ def _more_cases() -> Iterator[Case]:
             br,
             bc,
             str(rng.choice(list(INPUTS))),
+            settings,
         )
 
 
