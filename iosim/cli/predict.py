@@ -67,11 +67,12 @@ def predict(
     device: str | None,
     **given: Any,
 ) -> None:
-    """Predict the bytes at every level of a GPU, and which level limits.
+    """Predict the bytes at every level of a GPU.
 
     All numbers are bytes: sm_fill from L2 into the SMs, l2_tex_read looked up in L2, dram_read and
-    dram_write between HBM and L2, with caches cold at the start. Without --cases it is about our
-    own kernels of a schedule. What is not known is null, and a note says why.
+    dram_write between HBM and L2, with caches cold at the start. limited_by is the level, or the
+    arithmetic, that takes longest. Without --cases it is about our own kernels of a schedule. What
+    is not known is null, and a note says why.
     """
     columns: tuple[str, ...] = SCHEDULE_COLUMNS
     if case_file is not None:

@@ -95,7 +95,17 @@ def forward_launch(
         stream_descending=facts.keys == "descending",
         persistent=grid if facts.persistent else None,
         splits=splits,
+        **spilled(known, splits),
     )
+
+
+def spilled(known: Known, splits: int) -> dict[str, int]:
+    """Return the bytes of spilled registers of a block: at each step, at a tile's start and end."""
+    bytes_of = known.facts.spill_bytes_by_width.get(str(known.width))
+    if bytes_of is None or splits > 1:
+        return {}
+    names = ("step_store_bytes", "tile_store_bytes", "tile_load_bytes")
+    return dict(zip(names, bytes_of, strict=True))
 
 
 @role("split_forward")
