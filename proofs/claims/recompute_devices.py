@@ -8,13 +8,16 @@ from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recompu
 
 
 @recomputation
-def ring_block(device: str, link_bytes_per_second: float) -> Recomputed:
-    """Divides the device's peak in float16 by the rate of the link, and takes six blocks.
+def ring_block(
+    link_bytes_per_second: float, device: str = "", flops_per_second: float = 0
+) -> Recomputed:
+    """Divides the device's peak in 16 bits by the rate of the link, and takes six blocks.
 
-    A block of c queries computes 4 d c^2 FLOPs while 4 c d bytes of keys and values arrive, so
-    that c >= FLOP/s over byte/s hides the transfer.
+    A block of c queries computes 4 d c^2 FLOPs while 4 c d bytes of keys and values arrive, two
+    bytes a word, so that c >= FLOP/s over byte/s hides the transfer.
     """
-    rows = machine(device).flops_per_second("float16") / link_bytes_per_second
+    peak = machine(device).flops_per_second("float16") if device else flops_per_second
+    rows = peak / link_bytes_per_second
     return Recomputed(
         readings=(
             Reading(
