@@ -9,9 +9,9 @@ from iosim.errors import IosimError
 from iosim.reading.check import Checked, check
 from iosim.reading.count import count
 from iosim.reading.traffic import Traffic
-from iosim.reading.walk import Position, tile_name, tile_ranges, tile_words
+from iosim.reading.walk import Position, section, tile_name, tile_ranges, tile_words
 from iosim.schedule.registry import Family
-from iosim.schedule.tree import Dim, Move, Schedule, nodes
+from iosim.schedule.tree import For, Move, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.tiles import Tiles, choose_tiles
 
@@ -110,7 +110,7 @@ def simulate(
 def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int]) -> None:
     """Raise IosimError if one tile of a cut axis is larger than the whole fast memory."""
     for node, loops in nodes(schedule.body):
-        position: Position = {loop.dim.name: _first(loop.dim) for loop in loops}
+        position = _first_blocks(loops)
         if not isinstance(node, Move) or not any(
             loop.dim.block in given.values() and node.tensor.has(loop.dim.name) for loop in loops
         ):
@@ -124,5 +124,11 @@ def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int])
             )
 
 
-def _first(dim: Dim) -> tuple[Dim, int, tuple[int, int]]:
-    return dim, 0, dim.range(0)
+def _first_blocks(loops: tuple[For, ...]) -> Position:
+    """Return the position in the first block of each loop."""
+    position: Position = {}
+    for dim in (loop.dim for loop in loops):
+        position[dim.name] = (dim, 0, dim.range(0, section(dim, position)))
+        if dim.index:
+            position[dim.index] = (dim.numbers(), 0, (0, 1))
+    return position

@@ -214,7 +214,9 @@ def full_tile_peak(schedule: Schedule) -> int:
     kept = kept_axes(schedule)
 
     def choose(loop: For, blocks: range) -> range:
-        return range(loop.dim.blocks if loop.dim.name in kept else 1)
+        if loop.dim.name in kept or loop.dim.index in kept:
+            return blocks if loop.dim.parent else range(loop.dim.blocks)
+        return range(1)
 
     memory = FastMemory()
     for node, position in walk(schedule, choose):

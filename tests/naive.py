@@ -116,7 +116,11 @@ class Run:
         for node in body:
             if isinstance(node, For):
                 for rows in self._blocks(node, where):
-                    self._run(node.body, {**where, node.dim.name: rows})
+                    at = {node.dim.name: rows}
+                    if node.dim.index:
+                        number = rows[0] // node.dim.block
+                        at[node.dim.index] = (number, number + 1)
+                    self._run(node.body, {**where, **at})
             elif isinstance(node, Move):
                 self._move(node, where)
             elif isinstance(node, Compute):
@@ -127,7 +131,9 @@ class Run:
                 self.flops += FLOPS[node.operation](*sizes)
 
     def _blocks(self, loop, where):
-        blocks = cut(loop.dim.n, loop.dim.block)
+        """The blocks that a loop visits: all, or those of the rows that its parent stands at."""
+        first, stop = (0, loop.dim.n) if loop.dim.parent is None else where[loop.dim.name]
+        blocks = [(first + a, first + b) for a, b in cut(stop - first, loop.dim.block)]
         if loop.relation is None:
             return blocks
         if loop.dim.name == "key":

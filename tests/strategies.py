@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import trees
 from hypothesis import strategies as st
 
 from iosim.schedule import families
@@ -55,3 +56,32 @@ def cases(draw, names=NAMES, **of_shape):
     name = draw(st.sampled_from(names))
     shape = draw(shapes(**of_shape))
     return Case(name, shape, draw(tiles(families()[name], shape)))
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A tree of `trees.nested`: cuts within cuts on both axes."""
+
+    shape: AttentionShape
+    sizes: dict[str, int]
+
+    @property
+    def schedule(self):
+        return trees.nested(self.shape, **self.sizes)
+
+
+@st.composite
+def nested(draw, **of_shape):
+    """Tiles in pages in splits, none of which need to divide the next."""
+    shape = draw(shapes(**of_shape))
+    numbers = draw(st.sampled_from([1, 2]))
+    page = draw(st.integers(1, shape.n_k + 1))
+    sizes = {
+        "br": draw(st.integers(1, shape.n_q + 1)),
+        "bc": draw(st.integers(1, shape.n_k + 1)),
+        "shard": draw(st.integers(1, shape.n_q + 1)),
+        "split": page * draw(st.integers(1, 4)) if numbers == 2 else draw(st.integers(1, 20)),
+        "page": page,
+        "numbers": numbers,
+    }
+    return Nested(shape, sizes)

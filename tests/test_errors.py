@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import test_check
 import test_execute
+import test_nested
 import test_tree
 import test_user_schedule
 
@@ -157,7 +158,8 @@ def raises_of(module: str) -> dict[tuple[str, int], str]:
 def all_mistakes(folder: Path) -> list[Callable[[], object]]:
     zeros = np.zeros((8, 4))
     actions = [action for action, _ in EXAMPLES.values()]
-    actions += [build for build, _ in test_tree.REFUSED.values()]
+    for refused in (test_tree.REFUSED, test_nested.REFUSED):
+        actions += [build for build, _ in refused.values()]
     for schedule, _ in test_check.WRONG.values():
         actions += [
             lambda s=schedule: check(s),  # type: ignore[misc]

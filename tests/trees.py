@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from iosim.schedule import Compute, For, Problem, Schedule, family, free, load, new, problem, store
+from iosim.schedule import (
+    Compute,
+    For,
+    Problem,
+    Schedule,
+    Tensor,
+    family,
+    free,
+    load,
+    new,
+    problem,
+    store,
+)
 from iosim.schedule.tree import Node
 from iosim.shape import AttentionShape
 
@@ -136,6 +148,50 @@ def sliced_values(shape: AttentionShape, br: int, bc: int) -> Schedule:
         *free(p.l, p.m, p.Q),
     ))  # fmt: skip
     return Schedule("sliced_values", shape, p.per_head((body,)), p.mask, {"br": br, "bc": bc})
+
+
+def nested(
+    shape: AttentionShape, br: int, bc: int, shard: int, split: int, page: int, numbers: int = 1
+) -> Schedule:
+    """Key tiles in pages in splits, query tiles in shards, skipped at each level under a mask.
+
+    O and its statistics return to slow memory after each split, and so does the LSE so far, in a
+    tensor that has a row for each split (for each page of it, numbers = 2, if pages tile splits).
+    """
+    p = problem(shape, br, bc)
+    shards = p.query.cut(shard, "r")
+    splits = replace(p.key.cut(split, "s"), index="split" if numbers == 1 else "")
+    pages = replace(p.key.cut(page, "t"), index="page" if numbers == 2 else "").within(splits)
+    part = (splits if numbers == 1 else pages).numbers()
+    L = Tensor("L", (*p.LSE.axes[:-1], part, p.query), p.LSE.dtype, "slow")
+    logs = Compute("log_sum_exp", (L,), (p.m, p.l))
+    so_far = (*new(L), logs, *store("write LSE so far", L), *free(L))
+    inner = For(p.key.within(pages), (
+        *load("load K_j, V_j", p.K, p.V), *new(p.S),
+        Compute("scores", (p.S,), (p.Q, p.K)),
+        *_updates(p),
+        *free(p.S, p.K, p.V),
+    ), relation=p.mask)  # fmt: skip
+    body = (
+        For(p.query, (
+            *new(p.O, p.l, p.m), Compute("start_state", (p.O, p.l, p.m), ()),
+            *store("initialise", p.O, p.l, p.m), *free(p.O, p.l, p.m),
+        )),
+        For(shards, (
+            For(splits, (
+                For(p.query.within(shards), (
+                    *load("load Q_i, O_i", p.Q, p.O, p.l, p.m),
+                    Compute("unnormalise", (p.O,), (p.O, p.l)),
+                    For(pages, (inner, *(so_far if numbers == 2 else ())), relation=p.mask),
+                    Compute("normalise", (p.O,), (p.O, p.l)),
+                    *(so_far if numbers == 1 else ()),
+                    *store("write O_i", p.O, p.l, p.m),
+                    *free(p.O, p.l, p.m, p.Q),
+                ), relation=p.mask),
+            ), relation=p.mask),
+        )),
+    )  # fmt: skip
+    return Schedule("nested", shape, p.per_head(body), p.mask, {"br": br, "bc": bc})
 
 
 split_loads = family(f"{EXAMPLES / 'split_loads.py'}:split_loads").build

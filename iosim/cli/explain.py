@@ -9,7 +9,7 @@ import click
 from iosim.cli import options
 from iosim.cli.cases import simulations
 from iosim.output import render, write_text
-from iosim.reading.extent import PAIR_LEGEND
+from iosim.reading.extent import pair_meaning
 from iosim.reading.formula import Formula, formula
 from iosim.report import Simulation
 from iosim.schedule.listing import Line, line_numbers, listing
@@ -138,7 +138,7 @@ def _totals(run: Simulation, found: Formula) -> Iterator[str]:
 
 def _legend(found: Formula) -> Iterator[str]:
     for symbol, value in found.legend().items():
-        meaning = PAIR_LEGEND.get(symbol) or _SYMBOLS.get(symbol, "")
+        meaning = pair_meaning(symbol) or _SYMBOLS.get(symbol, "")
         yield f"  {symbol} = {format_count(value)}{'  ' if meaning else ''}{meaning}"
 
 

@@ -4,13 +4,14 @@ The one rule behind `count` and `formula`. Under a nest of loops, a node that to
 set of axes touches, in all iterations together, the product of
 
 * n, for an axis it has (looped over or not),
-* T = ceil(n / block), for an axis looped over that it does not have,
+* T, the number of blocks, for an axis looped over that it does not have,
 * one of four sums over the visited block pairs, for two axes that a relation links.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from iosim.schedule.nested import pair_sums
 from iosim.schedule.tree import Dim, For, Tensor
 
 
@@ -27,18 +28,20 @@ def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]
 
     Factors of 1 along an axis of one row are left out.
     """
-    around = {loop.dim.name: loop for loop in loops}
+    around = {loop.dim.name: loop for loop in loops}  # the innermost cut of each axis
+    covered = {loop.dim.index for loop in loops} | set(around)
     names = {dim.name for dim in axes}
     found: list[Factor] = []
     done: set[str] = set()
     for loop in around.values():
         relation = loop.relation
-        if relation is None:
+        if relation is None or {relation.query, relation.key} <= done:
             continue
         pair = (relation.query, relation.key)
-        sums = relation.sums(around[pair[0]].dim, around[pair[1]].dim)
+        query, key = (around[name].dim for name in pair)
         has = (pair[0] in names, pair[1] in names)
-        found.append(Factor(_PAIR_SYMBOLS[has], sums.select(*has)))
+        symbol = "_".join([_PAIR_SYMBOLS[has], *(d.count for d in (query, key) if d.index)])
+        found.append(Factor(symbol, pair_sums(relation, query, key).select(*has)))
         done |= set(pair)
     for name, loop in around.items():
         if name not in done and loop.dim.n > 1:
@@ -46,7 +49,7 @@ def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]
             found.append(
                 Factor(dim.symbol, dim.n) if name in names else Factor(dim.count, dim.blocks)
             )
-    found.extend(Factor(d.symbol, d.n) for d in axes if d.name not in around and d.n > 1)
+    found.extend(Factor(d.symbol, d.n) for d in axes if d.name not in covered and d.n > 1)
     return tuple(found)
 
 
@@ -57,12 +60,29 @@ _PAIR_SYMBOLS = {
     (True, True): "X_qk",
 }
 
-PAIR_LEGEND = {
-    "X": "visited pairs of a query tile and a key tile",
+_PAIR_LEGEND = {
+    "X_qk": "query rows x key rows, summed over the visited pairs of tiles",
     "X_q": "query rows, summed over the visited pairs of tiles",
     "X_k": "key rows, summed over the visited pairs of tiles",
-    "X_qk": "query rows x key rows, summed over the visited pairs of tiles",
+    "X": "visited pairs of a query tile and a key tile",
 }
+
+
+def pair_meaning(symbol: str) -> str:
+    """Return what a sum over visited pairs stands for; nothing for another symbol.
+
+    The count of an axis whose blocks have numbers stands behind it: X_q_s sums over splits.
+
+    >>> pair_meaning("X_q_s")
+    'query rows, summed over the visited pairs of tiles, s of one axis'
+    """
+    for base, meaning in _PAIR_LEGEND.items():
+        if symbol == base:
+            return meaning
+        if symbol.startswith(f"{base}_"):
+            counts = symbol.removeprefix(f"{base}_").split("_")
+            return f"{meaning}, {' and '.join(counts)} of one axis"
+    return ""
 
 
 def union(tensors: Iterable[Tensor]) -> tuple[Dim, ...]:

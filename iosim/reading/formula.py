@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from math import prod
 
 from iosim.errors import ScheduleError
-from iosim.reading.extent import PAIR_LEGEND, factors
+from iosim.reading.extent import factors, pair_meaning
 from iosim.reading.traffic import DIRECTIONS
 from iosim.schedule.tree import Move, Schedule, nodes
 
 Symbols = tuple[str, ...]
 
 # Batch and heads first, then how often, then how many rows, then how wide.
-_ORDER = ("b", "h_kv", "g", *PAIR_LEGEND, "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
+_ORDER = ("b", "h_kv", "g", "X", "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
 
 
 def _rank(symbol: str) -> tuple[int, str]:
-    return (_ORDER.index(symbol) if symbol in _ORDER else len(_ORDER), symbol)
+    kind = "X" if pair_meaning(symbol) else symbol
+    return (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), symbol)
 
 
 @dataclass(frozen=True)

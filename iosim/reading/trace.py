@@ -18,18 +18,20 @@ from iosim.cache.lru import Lru, lru_loop
 from iosim.cache.result import CacheConfig, CacheResult
 from iosim.cache.stream import BLOCK, Block
 from iosim.reading.trace_program import (
+    AXIS,
     BEHIND,
     BLOCK_ROWS,
-    BLOCKS,
     BODY,
     ENTER,
     LOOP,
     MOST_AXES,
+    MOST_RELATED,
+    NUMBERED,
     ORDER,
     OUTER,
+    PARENT,
     RANGES,
     READ,
-    RELATED,
     RELATIVE,
     REPEAT,
     REVERSE,
@@ -37,6 +39,7 @@ from iosim.reading.trace_program import (
     ROWS,
     SNAKE,
     STRIDE,
+    STRIDES,
     WRITE,
     Program,
     compile_trace,
@@ -55,7 +58,12 @@ LAST: Final = 7
 IS_WRITE: Final = 8
 OPERAND: Final = 9
 FIRST_EXTENT: Final = 16  # the tile's rows along each axis
-STATE_SIZE: Final = FIRST_EXTENT + MOST_AXES
+STATE_SIZE: Final = FIRST_EXTENT + MOST_AXES  # behind it, for each loop, its current block and:
+STOP: Final = 1
+STEP: Final = 2
+FIRST_ROW: Final = 3  # of the current block
+BLOCK_STOP: Final = 4  # the row after its last
+PER_LOOP: Final = 5
 
 #: Accesses that the fused loop runs at a time.
 SLICE = 1 << 22
@@ -63,13 +71,38 @@ CHUNK: Final = 4096  # lines handed from the generator to the cache at a time
 
 
 @compiled
+def _section(loops: Any, state: Any, loop: int) -> tuple[int, int]:
+    """First row that a loop cuts and the row after the last, where the run stands."""
+    parent = loops[loop, PARENT]
+    if parent < 0:
+        return 0, loops[loop, AXIS]
+    own = STATE_SIZE + PER_LOOP * parent
+    return state[own + FIRST_ROW], state[own + BLOCK_STOP]
+
+
+@compiled
 def _range_of(loops: Any, ranges: Any, state: Any, loop: int) -> tuple[int, int]:
     """First block that a loop visits and the block after the last, where the run stands."""
-    related = loops[loop, RELATED]
-    if related < 0:
-        return 0, loops[loop, BLOCKS]
-    place = loops[loop, RANGES] + state[STATE_SIZE + 3 * related]
+    place = loops[loop, RANGES]
+    if place < 0:
+        first, stop = _section(loops, state, loop)
+        return 0, -((first - stop) // loops[loop, BLOCK_ROWS])
+    for k in range(MOST_RELATED):
+        related = loops[loop, STRIDES + 2 * k]
+        if related < 0:
+            break
+        place += state[STATE_SIZE + PER_LOOP * related] * loops[loop, STRIDES + 2 * k + 1]
     return ranges[place, 0], ranges[place, 1]
+
+
+@compiled
+def _set_rows(loops: Any, state: Any, loop: int) -> None:
+    """Note the rows of the current block of a loop."""
+    own = STATE_SIZE + PER_LOOP * loop
+    first, stop = _section(loops, state, loop)
+    first += state[own] * loops[loop, BLOCK_ROWS]
+    state[own + FIRST_ROW] = first
+    state[own + BLOCK_STOP] = min(first + loops[loop, BLOCK_ROWS], stop)
 
 
 @compiled
@@ -82,8 +115,11 @@ def _open_operand(operands: Any, axes: Any, state: Any, operand: int, write: int
         rows = axes[axis, ROWS]
         loop = axes[axis, LOOP]
         if loop >= 0:
-            row = state[STATE_SIZE + 3 * loop] * axes[axis, BLOCK_ROWS]
-            rows = min(axes[axis, BLOCK_ROWS], rows - row)
+            own = STATE_SIZE + PER_LOOP * loop
+            row = state[own + FIRST_ROW]
+            rows = state[own + BLOCK_STOP] - row
+            if axes[axis, NUMBERED] > 0:
+                row, rows = row // axes[axis, NUMBERED], 1
             if axes[axis, RELATIVE] == 0:
                 start += row * axes[axis, STRIDE]
         state[FIRST_EXTENT + place] = rows
@@ -118,16 +154,18 @@ def _next_run(
             if loops[argument, ORDER] == REVERSE or (
                 loops[argument, ORDER] == SNAKE
                 and outer >= 0
-                and state[STATE_SIZE + 3 * outer] % 2 == 1
+                and state[STATE_SIZE + PER_LOOP * outer] % 2 == 1
             ):
                 first, stop, step = stop - 1, first - 1, -1
-            own = STATE_SIZE + 3 * argument
-            state[own], state[own + 1], state[own + 2] = first, stop, step
+            own = STATE_SIZE + PER_LOOP * argument
+            state[own], state[own + STOP], state[own + STEP] = first, stop, step
             state[AT] = loops[argument, BEHIND] if (stop - first) * step <= 0 else at + 1
+            _set_rows(loops, state, argument)
         elif kind == REPEAT:
-            own = STATE_SIZE + 3 * argument
-            state[own] += state[own + 2]
-            state[AT] = at + 1 if state[own] == state[own + 1] else loops[argument, BODY]
+            own = STATE_SIZE + PER_LOOP * argument
+            state[own] += state[own + STEP]
+            state[AT] = at + 1 if state[own] == state[own + STOP] else loops[argument, BODY]
+            _set_rows(loops, state, argument)
         else:
             return False
     run = state[RUN]
@@ -275,6 +313,6 @@ def _tables(program: Program, state: Any) -> tuple[Any, Any, Any, Any, Any, Any,
 
 def _start(program: Program) -> Any:
     """Return the state of a run that has not begun."""
-    state = np.zeros(STATE_SIZE + 3 * len(program.loops), dtype=np.int64)
+    state = np.zeros(STATE_SIZE + PER_LOOP * len(program.loops), dtype=np.int64)
     state[LINE] = 1  # past LAST: there is no current run
     return state

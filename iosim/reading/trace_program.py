@@ -5,13 +5,14 @@ this schedule is scratch: it has addresses of its own, the same ones for each ti
 """
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iosim.errors import IosimError
-from iosim.reading.walk import Position, kept_axes, visited_blocks
+from iosim.reading.walk import Position, kept_axes, section, visited_blocks
 from iosim.schedule.tree import Compute, For, Move, Node, Schedule, Tensor, nodes
 from iosim.units import ITEM_BYTES
 
@@ -24,11 +25,15 @@ HALT: Final = 4
 # Columns of the table of loops.
 BODY: Final = 0  # where the loop's body begins
 BEHIND: Final = 1  # where the program goes on after the loop
-BLOCKS: Final = 2  # blocks of the axis
+BLOCK_ROWS: Final = 2
 ORDER: Final = 3  # FORWARD, REVERSE or SNAKE
 OUTER: Final = 4  # the loop around it, -1 for none
-RELATED: Final = 5  # the loop that its relation names, -1 for none
-RANGES: Final = 6  # where its ranges of blocks begin in the table of ranges
+PARENT: Final = 5  # the loop whose blocks it cuts further, -1 for none
+AXIS: Final = 6  # rows of the axis
+RANGES: Final = 7  # where its ranges of blocks begin in the table of ranges, -1 for no relation
+STRIDES: Final = 8  # (loop, ranges from one of its blocks to the next) for those the ranges hang on
+MOST_RELATED: Final = 6  # loops over the two axes of a relation, the one with the relation left out
+LOOP_SIZE: Final = STRIDES + 2 * MOST_RELATED
 FORWARD: Final = 0
 REVERSE: Final = 1
 SNAKE: Final = 2
@@ -36,7 +41,7 @@ ORDERS = {"forward": FORWARD, "reverse": REVERSE, "snake": SNAKE}
 
 # Columns of the table of axes of operands.
 LOOP: Final = 0  # the loop that walks the axis, -1 when the tile has all of it
-BLOCK_ROWS: Final = 1
+NUMBERED: Final = 1  # rows of the loop's blocks, when the axis numbers these; else 0
 ROWS: Final = 2  # rows of the axis
 ROOM: Final = 3  # rows that the layout has for it: fewer for scratch
 STRIDE: Final = 4  # units of address from row to row
@@ -79,6 +84,7 @@ class _Builder:
         self.code: list[tuple[int, int]] = []
         self.loops: list[list[int]] = []
         self.dims: dict[int, For] = {}  # the loops by number
+        self.parents: dict[int, int] = {}
         self.ranges: list[tuple[int, int]] = []
         self.operands: list[tuple[int, int, int]] = []
         self.axes: list[tuple[int, ...]] = []
@@ -94,7 +100,7 @@ class _Builder:
         end = max((start + size for start, size in self.placed.values()), default=0)
         return Program(
             code=np.array(self.code, dtype=np.int64),
-            loops=np.array(self.loops, dtype=np.int64).reshape(-1, RANGES + 1),
+            loops=np.array(self.loops, dtype=np.int64).reshape(-1, LOOP_SIZE),
             ranges=np.array(self.ranges, dtype=np.int64).reshape(-1, 2),
             operands=np.array(self.operands, dtype=np.int64).reshape(-1, 3),
             axes=np.array(self.axes, dtype=np.int64).reshape(-1, RELATIVE + 1),
@@ -136,11 +142,9 @@ class _Builder:
 
     def _note_extents(self, tensor: Tensor, loops: tuple[For, ...]) -> None:
         """Remember the largest tile of a tensor that a computation uses."""
-        around = {loop.dim.name: loop.dim for loop in loops}
-        rows = []
-        for dim in tensor.axes:
-            cut = around.get(dim.name)
-            rows.append(dim.n if cut is None else min(cut.block, cut.n))
+        around = {loop.dim.name: min(cut.block for cut in loop.dim.cuts) for loop in loops}
+        around |= {loop.dim.index: 1 for loop in loops}
+        rows = [min(around.get(dim.name, dim.n), dim.n) for dim in tensor.axes]
         before = self.room.get(tensor.name, rows)
         self.room[tensor.name] = [max(pair) for pair in zip(before, rows, strict=True)]
 
@@ -161,19 +165,50 @@ class _Builder:
 
     def _loop(self, loop: For, around: dict[str, int], outer: int) -> None:
         number = len(self.loops)
-        entry = [0, 0, loop.dim.blocks, ORDERS[loop.order], outer, -1, 0]
+        dim = loop.dim
+        parent = -1 if dim.parent is None else around[dim.name]
+        entry = [0, 0, dim.block, ORDERS[loop.order], outer, parent, dim.n, -1]
+        entry += [-1, 0] * MOST_RELATED
         self.loops.append(entry)
         self.dims[number] = loop
+        self.parents[number] = parent
         if loop.relation is not None:
-            pair = (loop.relation.query, loop.relation.key)
-            other = pair[1] if loop.dim.name == pair[0] else pair[0]
-            entry[RELATED], entry[RANGES] = around[other], len(self.ranges)
-            self.ranges += _ranges(loop, self.dims[around[other]])
+            pair = {loop.relation.query, loop.relation.key}
+            entry[RANGES] = len(self.ranges)
+            names = sorted(pair & set(around))
+            related = [at for name in names for at in self._chain(around[name])]
+            self._tabulate(loop, related, entry)
         self.code.append((ENTER, number))
         entry[BODY] = len(self.code)
-        self._instructions(loop.body, {**around, loop.dim.name: number}, number)
+        inside = {**around, dim.name: number} | ({dim.index: number} if dim.index else {})
+        self._instructions(loop.body, inside, number)
         self.code.append((REPEAT, number))
         entry[BEHIND] = len(self.code)
+
+    def _chain(self, number: int) -> list[int]:
+        """Return a loop and those whose blocks it cuts further, outermost first."""
+        return [*self._chain(self.parents[number]), number] if number >= 0 else []
+
+    def _tabulate(self, loop: For, related: list[int], entry: list[int]) -> None:
+        """Enter the blocks that a loop visits, for each position of the loops these hang on."""
+        if len(related) > MOST_RELATED:
+            raise IosimError(
+                f"the loop over {loop.dim.name!r} is related to {len(related)} loops; "
+                f"a trace takes {MOST_RELATED}"
+            )
+        dims = [self.dims[number].dim for number in related]
+        most = [dim.blocks_in(min((c.block for c in dim.cuts[:-1]), default=dim.n)) for dim in dims]
+        stride = 1
+        for place in range(len(related) - 1, -1, -1):
+            entry[STRIDES + 2 * place], entry[STRIDES + 2 * place + 1] = related[place], stride
+            stride *= most[place]
+        for blocks in product(*map(range, most)):
+            position: Position = {}
+            for dim, i in zip(dims, blocks, strict=True):
+                position[dim.name] = (dim, i, dim.range(i, section(dim, position)))
+            there = all(first < stop for _, _, (first, stop) in position.values())
+            visited = visited_blocks(loop, position) if there else range(0)
+            self.ranges.append((visited.start, max(visited.stop, visited.start)))
 
     def _operand(self, tensor: Tensor, around: dict[str, int]) -> int:
         """Enter an operand where the loops `around` it stand; return its number."""
@@ -188,21 +223,12 @@ class _Builder:
         for place in range(len(tensor.axes) - 1, -1, -1):
             dim = tensor.axes[place]
             loop = around.get(dim.name, -1)
-            block = self.dims[loop].dim.block if loop >= 0 else dim.n
+            walks = self.dims[loop].dim if loop >= 0 else dim
+            numbered = walks.block if walks.name != dim.name else 0
             relative = int(self.relative[tensor.name][place])
-            entries.append((loop, block, dim.n, room[place], stride, relative))
+            entries.append((loop, numbered, dim.n, room[place], stride, relative))
             stride *= room[place]
-        entries = entries or [(-1, 1, 1, 1, stride, 0)]  # a single word
+        entries = entries or [(-1, 0, 1, 1, stride, 0)]  # a single word
         self.axes += reversed(entries)
         self.operands.append((first, len(entries), self.placed[tensor.name][0]))
         return len(self.operands) - 1
-
-
-def _ranges(loop: For, other: For) -> list[tuple[int, int]]:
-    """Blocks that a loop with a relation visits, for each block of the loop it is related to."""
-    found = []
-    for i in range(other.dim.blocks):
-        position: Position = {other.dim.name: (other.dim, i, other.dim.range(i))}
-        visited = visited_blocks(loop, position)
-        found.append((visited.start, max(visited.stop, visited.start)))
-    return found

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from iosim.schedule.nested import blocks_met
 from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
 Range = tuple[int, int]
@@ -31,9 +32,10 @@ def corner_blocks(schedule: Schedule) -> Blocks:
     kept = kept_axes(schedule)
 
     def choose(loop: For, blocks: range) -> Sequence[int]:
-        if loop.dim.name in kept:
+        dim = loop.dim
+        if dim.name in kept or dim.index in kept:
             return blocks
-        if loop.dim.name not in related and loop.dim.n % loop.dim.block == 0:
+        if dim.name not in related and dim.parent is None and dim.n % dim.block == 0:
             return blocks[:2]
         return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
 
@@ -49,8 +51,9 @@ def kept_axes(schedule: Schedule) -> set[str]:
     made: dict[str, Counter[tuple[int, ...]]] = {}
     for node, loops in nodes(schedule.body):
         if isinstance(node, Move) and node.kind in ("load", "new", "free"):
-            own = [loop for loop in loops if node.tensor.has(loop.dim.name)]
-            axis.update((id(loop), loop.dim.name) for loop in own)
+            walked = [(loop, axis_walked(node.tensor, loop)) for loop in loops]
+            own = [loop for loop, name in walked if name]
+            axis.update((id(loop), name) for loop, name in walked if name)
             balance = made.setdefault(node.tensor.name, Counter())
             balance[tuple(map(id, own))] += -1 if node.kind == "free" else 1
     kept: set[str] = set()
@@ -60,6 +63,15 @@ def kept_axes(schedule: Schedule) -> set[str]:
             shared = apart[0].intersection(*apart)
             kept.update(axis[loop] for own in apart for loop in own - shared)
     return kept
+
+
+def axis_walked(tensor: Tensor, loop: For) -> str:
+    """Return the axis along which a loop moves the tensor's tile: its own, or that of its numbers.
+
+    Empty for none.
+    """
+    dim = loop.dim
+    return next((name for name in (dim.name, dim.index) if name and tensor.has(name)), "")
 
 
 def walk(
@@ -77,22 +89,43 @@ def _walk(
             yield node, position
         elif isinstance(node, For):
             name, dim = node.dim.name, node.dim
+            outside = position.get(name)
+            within = section(dim, position)
+            numbers = dim.numbers() if dim.index else None
             blocks = choose(node, visited_blocks(node, position))
             if node.order == "reverse" or (node.order == "snake" and outer and outer[-1] % 2):
                 blocks = blocks[::-1]
             for i in blocks:
-                position[name] = (dim, i, dim.range(i))
+                rows = dim.range(i, within)
+                position[name] = (dim, i, rows)
+                if numbers is not None:
+                    number = rows[0] // dim.block
+                    position[dim.index] = (numbers, number, (number, number + 1))
                 yield from _walk(node.body, choose, position, (*outer, i))
-            position.pop(name, None)
+            for each in (name, dim.index):
+                position.pop(each, None)
+            if outside is not None:
+                position[name] = outside
+
+
+def section(dim: Dim, position: Position) -> Range:
+    """Return the rows that a loop over `dim` cuts: all, or the current block of its parent."""
+    return (0, dim.n) if dim.parent is None else position[dim.name][2]
 
 
 def visited_blocks(loop: For, position: Position) -> range:
-    """Return the blocks that a loop visits at a position: all, or those its relation names."""
+    """Return the blocks that a loop visits at a position: all, or those its relation names.
+
+    They count from the first block of the current block of the Dim's parent, if it has one.
+    """
     relation = loop.relation
+    first, stop = section(loop.dim, position)
     if relation is None:
-        return range(loop.dim.blocks)
+        return range(loop.dim.blocks_in(stop - first))
     other = relation.query if loop.dim.name == relation.key else relation.key
-    dim, i, _ = position[other]
+    dim, i, rows = position[other]
+    if dim.parent is not None or loop.dim.parent is not None:
+        return blocks_met(relation, loop.dim, (first, stop), rows)
     if loop.dim.name == relation.key:
         return relation.key_range(dim, loop.dim, i)
     return relation.query_range(loop.dim, dim, i)

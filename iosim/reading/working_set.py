@@ -36,11 +36,11 @@ def working_sets(schedule: Schedule) -> dict[str, int]:
     for loop, loops in nodes(schedule.body):
         if not isinstance(loop, For) or not loop.line or loop.dim.blocks == 1:
             continue
-        outside = {each.dim.name: each.dim.block for each in (*loops, loop)}
+        outside = _cut_by((*loops, loop))
         touched: dict[str, int] = {}
         for node, inner in nodes(loop.body):
             if isinstance(node, Compute):
-                inside = {each.dim.name: each.dim.block for each in inner}
+                inside = _cut_by(inner)
                 for tensor in (*node.outputs, *node.inputs):
                     blocks = outside if tensor.name in moved else {**inside, **outside}
                     words = _words(tensor, blocks)
@@ -50,5 +50,11 @@ def working_sets(schedule: Schedule) -> dict[str, int]:
     return found
 
 
+def _cut_by(loops: tuple[For, ...]) -> dict[str, int]:
+    """Return the rows of a block along each axis looped over; one along an axis of numbers."""
+    rows = {loop.dim.name: loop.dim.block for loop in loops}
+    return rows | {loop.dim.index: 1 for loop in loops}
+
+
 def _words(tensor: Tensor, blocks: dict[str, int]) -> int:
-    return prod(min(blocks.get(dim.name, dim.n), dim.n) for dim in tensor.axes if not dim.indexed)
+    return prod(min(blocks.get(dim.name, dim.n), dim.n) for dim in tensor.axes)

@@ -5,7 +5,7 @@ compiled code elsewhere. Sums over the visited block pairs are closed forms (flo
 depends neither on the number of rows nor on the number of blocks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -17,10 +17,19 @@ from iosim.schedule.tree import Dim
 class PairSums:
     """Sums over the visited pairs of a query block and a key block, each exact."""
 
-    pairs: int
-    query_rows: int
-    key_rows: int
-    products: int
+    pairs: int = 0
+    query_rows: int = 0
+    key_rows: int = 0
+    products: int = 0
+
+    def __add__(self, other: "PairSums") -> "PairSums":
+        """Return the sums over the pairs of both."""
+        return PairSums(
+            self.pairs + other.pairs,
+            self.query_rows + other.query_rows,
+            self.key_rows + other.key_rows,
+            self.products + other.products,
+        )
 
     def select(self, query: bool, key: bool) -> int:
         """Return the sum of 1, query rows, key rows or their product over the visited pairs."""
@@ -54,6 +63,9 @@ class Relation(Protocol):
 
     def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
         """Return how many queries see a key, and how many keys are seen."""
+
+    def shifted(self, queries: int, keys: int) -> "Relation":
+        """Return the relation of the rows from that query row and that key row on."""
 
 
 def floor_sum(n: int, m: int, a: int, b: int) -> int:
@@ -152,3 +164,7 @@ class Causal:
         queries = min(max(n_q + min(self.offset, 0), 0), n_q)
         keys = min(max(n_q + self.offset, 0), n_k)
         return queries, keys
+
+    def shifted(self, queries: int, keys: int) -> "Causal":
+        """Return the relation of the rows from that query row and that key row on."""
+        return replace(self, offset=self.offset + queries - keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iosim.errors import ScheduleError
-from iosim.schedule.tree import Compute, For, Move, Node, Remark, Tensor
+from iosim.schedule.tree import Compute, Dim, For, Move, Node, Remark, Tensor
 
 if TYPE_CHECKING:
     from iosim.schedule.relation import Relation
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 def check_structure(body: tuple[Node, ...]) -> None:
     """Raise ScheduleError for a tree that no reading could make sense of.
 
-    That is a body that holds anything but nodes, a loop inside another over the same axis, a
-    relation to an axis that is not looped over outside, or two things of one name.
+    That is a body that holds anything but nodes, a loop inside another over the same axis (unless
+    it cuts the other's blocks), a relation to an axis that is not looped over outside, or two
+    things of one name.
     """
     _Structure().visit(body, "the schedule", (), ())
 
@@ -25,7 +26,9 @@ class _Structure:
         self.rows: dict[str, int] = {}
         self.tensors: dict[str, tuple[object, ...]] = {}
 
-    def visit(self, body: Any, owner: str, axes: tuple[str, ...], related: tuple[str, ...]) -> None:
+    def visit(
+        self, body: Any, owner: str, axes: tuple[Dim, ...], related: tuple[Relation, ...]
+    ) -> None:
         if not isinstance(body, tuple):
             raise ScheduleError(
                 f"the body of {owner} is a {type(body).__name__}, but it must be a tuple of nodes; "
@@ -45,21 +48,45 @@ class _Structure:
                     "load, store, new and free need a * before them"
                 )
 
-    def _loop(self, loop: For, axes: tuple[str, ...], related: tuple[str, ...]) -> None:
-        name = loop.dim.name
-        self._axis(name, loop.dim.n)
-        if name in axes:
+    def _loop(self, loop: For, axes: tuple[Dim, ...], related: tuple[Relation, ...]) -> None:
+        dim, name = loop.dim, loop.dim.name
+        self._axis(name, dim.n)
+        self._nesting(dim, axes)
+        if dim.index:
+            self._axis(dim.index, dim.blocks)
+        if loop.relation is not None:
+            related = self._relation(dim, loop.relation, axes, related)
+        elif dim.parent is not None and any(name in (r.query, r.key) for r in related):
+            raise ScheduleError(
+                f"the loop over {name!r} cuts blocks that a relation has chosen, "
+                "but has no relation itself; give it the same one"
+            )
+        self.visit(loop.body, f"the loop over {name!r}", (*axes, dim), related)
+
+    def _nesting(self, dim: Dim, axes: tuple[Dim, ...]) -> None:
+        name = dim.name
+        names = {each for outer in axes for each in (outer.name, outer.index) if each}
+        if dim.parent is None and name in names:
             raise ScheduleError(
                 f"a loop over {name!r} lies inside another loop over {name!r}; "
-                "in one nest each axis may be looped over once"
+                "in one nest each axis may be looped over once, but for a cut within its parent"
             )
-        if loop.relation is not None:
-            related = self._relation(name, loop.relation, axes, related)
-        self.visit(loop.body, f"the loop over {name!r}", (*axes, name), related)
+        around = [outer for outer in axes if outer.name == name]
+        if dim.parent is not None and around[-1:] != [dim.parent]:
+            raise ScheduleError(
+                f"the loop over {name!r} cuts blocks of {dim.parent.block} rows further, "
+                "but the next loop around it over this axis is not over those blocks"
+            )
+        if dim.index and dim.index in names:
+            raise ScheduleError(
+                f"the loop over {name!r} numbers its blocks along {dim.index!r}, "
+                "which is looped over outside"
+            )
 
     def _relation(
-        self, name: str, relation: Relation, axes: tuple[str, ...], related: tuple[str, ...]
-    ) -> tuple[str, ...]:
+        self, dim: Dim, relation: Relation, axes: tuple[Dim, ...], related: tuple[Relation, ...]
+    ) -> tuple[Relation, ...]:
+        name = dim.name
         pair = (relation.query, relation.key)
         if name not in pair:
             raise ScheduleError(
@@ -67,17 +94,17 @@ class _Structure:
                 "which is for a loop over one of these"
             )
         other = pair[pair.index(name) - 1]
-        if other not in axes:
+        if all(other != outer.name for outer in axes):
             raise ScheduleError(
                 f"the loop over {name!r} is related to {other!r}, "
                 f"but no loop over {other!r} is around it"
             )
-        if set(pair) & set(related):
+        if any(set(pair) & {r.query, r.key} and r != relation for r in related):
             raise ScheduleError(
                 f"the loop over {name!r} relates {pair[0]!r} to {pair[1]!r}, one of which is in a "
                 "relation already; in one nest each axis may be in one relation"
             )
-        return (*related, *pair)
+        return (*related, relation)
 
     def _operands(self, node: Compute, operands: Any) -> None:
         if not isinstance(operands, tuple) or not all(isinstance(t, Tensor) for t in operands):

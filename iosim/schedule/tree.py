@@ -34,9 +34,18 @@ class Dim:
     walked one element at a time, and a tile has no extent along it. `symbol` and `count` are what
     formulas call n and the number of blocks.
 
+    With a `parent`, another cut of the same axis, it cuts each block of the parent anew: key tiles
+    within a split, a page, a rank's share. Its loop lies inside the parent's, counts blocks from
+    the first of the current one, and its last block in each may be ragged. `index` names an axis
+    that numbers the blocks, for tensors that have one entry for each (see `numbers`); a parent's
+    blocks then hold whole ones.
+
     >>> rows = Dim("query", 10, 4, symbol="n_q", count="T_r")
     >>> rows.blocks, rows.rows(2), rows.range(2)
     (3, 2, (8, 10))
+    >>> pairs = rows.within(Dim("query", 10, 5, index="half"))
+    >>> pairs.blocks, pairs.range(1, (5, 10)), pairs.parent.numbers().n
+    (4, (9, 10), 2)
     """
 
     name: str
@@ -45,6 +54,8 @@ class Dim:
     symbol: str = ""
     count: str = ""
     indexed: bool = False
+    parent: "Dim | None" = None
+    index: str = ""
 
     def __post_init__(self) -> None:
         """Fill in the defaults: one block, and symbols made from the name."""
@@ -55,6 +66,16 @@ class Dim:
                 f"axis {self.name!r} has {self.n} rows in blocks of {self.block}, "
                 "but both must be whole numbers of at least 1"
             )
+        if self.parent is not None and (self.parent.name, self.parent.n) != (self.name, self.n):
+            raise IosimError(
+                f"axis {self.name!r} of {self.n} rows has the parent {self.parent.name!r} of "
+                f"{self.parent.n} rows, but a parent is another cut of the same axis"
+            )
+        if self.index and any(dim.block % self.block for dim in self.cuts):
+            raise IosimError(
+                f"axis {self.name!r} numbers blocks of {self.block} rows along {self.index!r}, "
+                "but a block of its parent does not hold whole ones"
+            )
         if not self.symbol:
             object.__setattr__(self, "symbol", f"n_{self.name}")
         if not self.count:
@@ -62,20 +83,54 @@ class Dim:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks, T = ceil(n / block)."""
-        return -(-self.n // self.block)
+        """The number of blocks, T = ceil(n / block); with a parent, of all its blocks together."""
+        if self.parent is None:
+            return -(-self.n // self.block)
+        sizes = [dim.block for dim in self.cuts]
+        return _blocks(self.n, sizes)
 
-    def range(self, i: int) -> tuple[int, int]:
-        """Return the first row of block i and the row after its last."""
-        return i * self.block, min((i + 1) * self.block, self.n)
+    @property
+    def cuts(self) -> tuple["Dim", ...]:
+        """The cuts of the axis that lie around this one, outermost first, and this one."""
+        return (self,) if self.parent is None else (*self.parent.cuts, self)
+
+    def blocks_in(self, rows: int) -> int:
+        """Return the number of blocks in so many rows: those of one block of the parent."""
+        return -(-rows // self.block)
+
+    def range(self, i: int, within: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Return the first row of block i and the row after its last.
+
+        `within` are the rows of the parent's current block, in which i counts from 0.
+        """
+        first, stop = (0, self.n) if within is None else within
+        return first + i * self.block, min(first + (i + 1) * self.block, stop)
 
     def rows(self, i: int) -> int:
-        """Return the rows of block i."""
+        """Return the rows of block i of an axis without a parent."""
         return min((i + 1) * self.block, self.n) - i * self.block
 
     def cut(self, block: int, count: str = "") -> "Dim":
-        """Return the same axis cut into other blocks."""
-        return replace(self, block=block, count=count or self.count)
+        """Return the same axis cut into other blocks, of no parent."""
+        return replace(self, block=block, count=count or self.count, parent=None, index="")
+
+    def within(self, parent: "Dim") -> "Dim":
+        """Return this cut made within each block of another."""
+        return replace(self, parent=parent)
+
+    def numbers(self) -> "Dim":
+        """Return the axis that has one entry for each block: partial results have it."""
+        if not self.index:
+            raise IosimError(f"the blocks of axis {self.name!r} have no numbers; give it an index")
+        return Dim(self.index, self.blocks, 1, self.count, self.count, indexed=True)
+
+
+def _blocks(rows: int, sizes: list[int]) -> int:
+    """Return the blocks of the last size within blocks of the sizes before, outermost first."""
+    size, *inner = sizes
+    if not inner:
+        return -(-rows // size)
+    return (rows // size) * _blocks(size, inner) + (_blocks(rows % size, inner) if rows else 0)
 
 
 @dataclass(frozen=True)
@@ -149,8 +204,9 @@ class Remark:
 class For:
     """Repeat the body for each block of `dim`; with a relation, for the blocks that it names.
 
-    A relation links this axis to that of an enclosing loop (which may be any level above).
-    `parallel` says that the iterations are independent of each other.
+    A relation links this axis to that of an enclosing loop (which may be any level above). A loop
+    over a Dim with a parent stands inside that over the parent. `parallel` says that the iterations
+    are independent of each other.
     """
 
     dim: Dim

@@ -24,8 +24,8 @@ from iosim.units import ITEM_BYTES
 
 @st.composite
 def schedules(draw):
-    """Built-in schedules, some with their innermost loops in another order."""
-    built = draw(strategies.cases(rows=7)).schedule
+    """Built-in schedules and cuts within cuts, some with their innermost loops in another order."""
+    built = draw(strategies.cases(rows=7) | strategies.nested(rows=6, width=2)).schedule
     order = draw(st.sampled_from(["forward", "reverse", "snake"]))
 
     def reordered(body):
