@@ -200,6 +200,11 @@ class _Device:
             self.words[DIRECTIONS[node.kind]] += self.slow.moved
         self.tally.note(node, self.slow.moved)
 
+    def receive(self, move: Move, ranges: Ranges, tile: Array) -> None:
+        """Put a tile into slow memory that another rank sent."""
+        self.slow.receive(move, ranges, tile)
+        self.fast.stored.add(move.tensor.name)
+
     @property
     def share(self) -> Share:
         """What this device moved, sent, received and computed."""

@@ -11,8 +11,8 @@ from iosim.errors import ScheduleError
 from iosim.reading.residency import where
 from iosim.reading.traffic import Tally
 from iosim.reading.walk import Blocks, Position, Ranges, tile_name, tile_ranges, tile_words, walk
-from iosim.schedule.ranks import EXCHANGES, Ranks
-from iosim.schedule.tree import Compute, For, Move, Schedule, Tensor
+from iosim.schedule.ranks import EXCHANGES, RankRelation, Ranks
+from iosim.schedule.tree import Compute, For, Move, Schedule, Tensor, nodes
 
 Step = tuple[Move, Position]
 
@@ -25,9 +25,6 @@ class Store(Protocol):
 
     def words_of(self, name: str, ranges: Ranges) -> Any:
         """Return a copy of a tile."""
-
-    def receive(self, move: Move, ranges: Ranges, tile: Any) -> None:
-        """Put a tile here that another rank sent."""
 
 
 class Device(Protocol):
@@ -42,24 +39,30 @@ class Device(Protocol):
     def run(self, node: Move | Compute, position: Position) -> None:
         """Run a node that concerns no other rank."""
 
+    def receive(self, move: Move, ranges: Ranges, tile: Any) -> None:
+        """Put a tile into the slow memory of the rank."""
+
 
 def only_rank(ranks: Ranks, rank: int) -> Blocks:
     """Return the choice of blocks that runs one rank: its own iteration of the loop over them."""
 
     def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
-        return (rank,) if loop.dim.name == ranks.dim.name else blocks
+        return (rank,) if loop.dim == ranks.dim else blocks
 
     return choose
 
 
-def peers(move: Move, position: Position, ranks: Ranks, rank: int, other: int) -> tuple[int, int]:
-    """Return the ranks that send and receive in an exchange of `rank`.
+def _related_axes(schedule: Schedule) -> set[str]:
+    """Return the axes of which loops related to the ranks visit some blocks."""
+    loops = (node for node, _ in nodes(schedule.body) if isinstance(node, For))
+    return {loop.relation.key for loop in loops if isinstance(loop.relation, RankRelation)}
 
-    `other` is the block of the loop that is related to the ranks.
-    """
+
+def _ends(move: Move, rank: int, other: int, count: int) -> tuple[int, int]:
+    """Return the ranks that send and receive in an exchange of `rank`, which visits `other`."""
     if move.kind == "shift":
-        return (rank - 1) % ranks.count, rank
-    return (other, rank) if move.kind == "receive" else (rank, other)
+        return (rank - 1) % count, rank
+    return (rank, other) if move.kind == "send" else (other, rank)
 
 
 def run_ranks(schedule: Schedule, devices: Sequence[Device], tally: Tally) -> None:
@@ -97,25 +100,28 @@ def _exchange(
     tally: Tally,
 ) -> None:
     """Do what all ranks wait for: first everything is sent, then everything arrives."""
-    arriving = []
+    arriving: list[tuple[int, Move, Ranges, Any]] = []
+    axes = _related_axes(schedule)
     for rank, at in enumerate(waiting):
         if at is None:
             continue
         move, position = at
         ranges = tile_ranges(move.tensor, position)
-        source, target = peers(move, position, ranks, rank, related_block(schedule, position))
+        other = next(position[name][1] for name in axes if name in position)
+        source, target = _ends(move, rank, other, ranks.count)
         if move.kind == "shift" and any(other is None or other[0] is not move for other in waiting):
             raise ScheduleError(f"{where(move)}: a shift, which not all ranks take part in at once")
-        if not devices[source].slow.holds(move.tensor, ranges):
+        given = move.source or move.tensor
+        if not devices[source].slow.holds(given, ranges):
             raise ScheduleError(
-                f"{where(move)}: rank {source} should send {tile_name(move.tensor, ranges)} to "
+                f"{where(move)}: rank {source} should send {tile_name(given, ranges)} to "
                 f"rank {target}, but does not hold all of it then"
             )
-        arriving.append((move, ranges, devices[source].slow.words_of(move.tensor.name, ranges)))
+        tile = devices[source].slow.words_of(given.name, ranges)
+        arriving.append((target, move, ranges, tile))
         words = tile_words(ranges)
         devices[source].words["send"] += words
         devices[target].words["receive"] += words
         tally.note(move, words)
-        arriving[-1] += (target,)
-    for move, ranges, tile, target in arriving:
-        devices[target].slow.receive(move, ranges, tile)
+    for target, move, ranges, tile in arriving:
+        devices[target].receive(move, ranges, tile)

@@ -122,11 +122,11 @@ def visited_blocks(loop: For, position: Position) -> range:
     first, stop = section(loop.dim, position)
     if relation is None:
         return range(loop.dim.blocks_in(stop - first))
-    other = relation.query if loop.dim.name == relation.key else relation.key
-    dim, i, rows = position[other]
+    is_key = relation.key in (loop.dim.name, loop.dim.index)
+    dim, i, rows = position[relation.query if is_key else relation.key]
     if dim.parent is not None or loop.dim.parent is not None:
         return blocks_met(relation, loop.dim, (first, stop), rows)
-    if loop.dim.name == relation.key:
+    if is_key:
         return relation.key_range(dim, loop.dim, i)
     return relation.query_range(loop.dim, dim, i)
 

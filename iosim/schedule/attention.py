@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from iosim.errors import IosimError
 from iosim.schedule.relation import Causal
-from iosim.schedule.tree import Dim, For, Node, Tensor
+from iosim.schedule.tree import Compute, Dim, For, Node, Tensor, free, load, new
 from iosim.shape import AttentionShape
 
 
@@ -36,6 +36,21 @@ class Problem:
     m: Tensor
     l: Tensor
     mask: Causal | None
+
+    def absorb(self, O: Tensor, key: Dim, line: str = "for each tile j of keys") -> For:
+        """Return the loop that absorbs tiles of keys and values into the state (m, l, O) on chip."""
+        S, K, V, l, m = self.S, self.K, self.V, self.l, self.m
+        return For(key, (
+            *load("load K_j, V_j", K, V),
+            *new(S),
+            Compute("scores", (S,), (self.Q, K), "S_ij = Q_i K_j^T"),
+            Compute("rescale_state", (O, l, m), (S, O, l, m),
+                    "m_i = max(m_i, rowmax S_ij), rescale l_i and the accumulator"),
+            Compute("exponentiate", (S,), (S, m), "P_ij = e^(S_ij - m_i)"),
+            Compute("add_row_sums", (l,), (S, l), "l_i = l_i + rowsum P_ij"),
+            Compute("accumulate", (O,), (S, V, O), "add P_ij V_j to the accumulator"),
+            *free(S, K, V),
+        ), relation=self.mask, line=line)  # fmt: skip
 
     def per_head(self, body: Sequence[Node]) -> tuple[Node, ...]:
         """Return the body repeated for every batch entry, key-value head and query head of it."""

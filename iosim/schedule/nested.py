@@ -39,10 +39,10 @@ def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
         return relation.sums(query, key)
     total = PairSums()
     if key.parent is not None:
-        for first, part in _sections(key):
+        for first, part in sections(key):
             total += pair_sums(relation.shifted(0, first), query, part)
     else:
-        for first, part in _sections(query):
+        for first, part in sections(query):
             total += pair_sums(relation.shifted(first, 0), part, key)
     return total
 
@@ -63,8 +63,11 @@ def flattened(dim: Dim) -> Dim:
     return replace(dim, parent=outer)
 
 
-def _sections(dim: Dim) -> Iterator[tuple[int, Dim]]:
-    """Yield the first row of each outermost block, and the cut of its rows."""
+def sections(dim: Dim) -> Iterator[tuple[int, Dim]]:
+    """Yield the first row of each outermost block, and the cut of its rows.
+
+    Without a parent that is one block of all rows in each.
+    """
     outermost = dim.cuts[0]
     for i in range(outermost.blocks):
         first, stop = outermost.range(i)
@@ -74,6 +77,7 @@ def _sections(dim: Dim) -> Iterator[tuple[int, Dim]]:
 def _part(dim: Dim, rows: int) -> Dim:
     """Return the cut without its outermost one, of so many rows."""
     parent = dim.parent
-    assert parent is not None
+    if parent is None:
+        return replace(dim, n=rows, block=rows, index="")
     inner = None if parent.parent is None else _part(parent, rows)
     return replace(dim, n=rows, parent=inner)

@@ -5,13 +5,13 @@ rank runs the iteration of its own number, at the same time as the others.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from iosim.errors import IosimError
+from iosim.errors import IosimError, ScheduleError
 from iosim.schedule.relation import PairSums
-from iosim.schedule.tree import Dim, Tensor
+from iosim.schedule.tree import Dim, For, Move, Remark, Schedule, Tensor, nodes
 
 EXCHANGES = ("receive", "send", "shift")
 """The kinds of move between the slow memories of two ranks."""
@@ -21,9 +21,10 @@ EXCHANGES = ("receive", "send", "shift")
 class Ranks:
     """What each rank runs and holds.
 
-    Rank r runs block r of the loop over `dim`. `holds` maps the name of a tensor to a cut of one of
-    its axes: block r of it lies in the slow memory of rank r, at the beginning if it is an input
-    and at the end if it is an output. Of any other tensor each rank has a copy of its own.
+    Rank r runs block r of the loop over `dim`, whose blocks have numbers. `holds` maps the name of
+    a tensor to a cut of one of its axes: block r of it belongs to rank r. There an input lies at
+    the beginning and an output at the end, and a rank reads no other block that it was not sent. Of
+    any other tensor each rank has a copy of its own.
     """
 
     dim: Dim
@@ -35,7 +36,7 @@ class Ranks:
         return self.dim.blocks
 
     def shard(self, tensor: Tensor, rank: int) -> tuple[tuple[int, int], ...]:
-        """Return the rows of a tensor that a rank holds, (first, past the last) for each axis."""
+        """Return the rows of a tensor that belong to a rank, (first, past the last) by axis."""
         held = self.holds.get(tensor.name)
         return tuple(
             held.range(rank) if held is not None and dim.name == held.name else (0, dim.n)
@@ -43,24 +44,38 @@ class Ranks:
         )
 
 
-def shards(name: str, what: str, n: int, ranks: int, *, count: str = "p") -> Dim:
-    """Return an axis of n rows cut into one block of ceil(n / p) rows for each rank.
+def shards(axis: Dim, ranks: int, rows: str, index: str) -> Dim:
+    """Return an axis cut into one block for each rank, of ceil(n / p) rows; the last may have less.
 
-    The last rank may hold fewer. Raises IosimError for ranks below 1, and where some rank would be
-    left without a row; `what` names the rows in the sentence.
+    `index` names the axis that numbers the blocks, `rows` says in an error what the rows are.
+    Raises IosimError for ranks below 1, and where some rank would be left without a row.
 
-    >>> shards("key", "keys", 10, 4).blocks
-    4
+    >>> shards(Dim("key", 10), 4, "keys", "shard").block
+    3
     """
     check_ranks(ranks)
-    block = -(-n // ranks)
-    full = -(-n // block)
+    block = -(-axis.n // ranks)
+    full = -(-axis.n // block)
     if full != ranks:
         raise IosimError(
-            f"ranks is {ranks}, but {n} {what} in shards of {block} are enough for {full} only; "
-            f"give at most {full} ranks"
+            f"ranks is {ranks}, but in shards of {block} the {axis.n} {rows} are enough for "
+            f"{full} only; give {full} ranks"
         )
-    return Dim(name, n, block, symbol=f"n_{name[0]}", count=count)
+    return replace(axis, block=block, count="p", index=index, indexed=False)
+
+
+def even_shards(axis: Dim, ranks: int, rows: str, index: str) -> Dim:
+    """Return an axis cut into equal blocks, one for each rank.
+
+    Raises IosimError for ranks below 1, and where the ranks do not divide the rows.
+    """
+    check_ranks(ranks)
+    if axis.n % ranks:
+        raise IosimError(
+            f"ranks is {ranks}, which does not divide the {axis.n} {rows}; it must, since each "
+            "rank attends with whole heads"
+        )
+    return shards(axis, ranks, rows, index)
 
 
 def check_ranks(ranks: int) -> None:
@@ -69,35 +84,83 @@ def check_ranks(ranks: int) -> None:
         raise IosimError(f"ranks is {ranks!r}, but it must be a whole number of at least 1")
 
 
+def check_tree(schedule: Schedule) -> None:
+    """Raise ScheduleError for a tree that several devices could not run.
+
+    Every node must be inside the loop over the ranks, and every exchange inside a loop that is
+    related to them; a schedule of one device has neither.
+    """
+    ranks = schedule.ranks
+    for node, loops in nodes(schedule.body):
+        related = [loop for loop in loops if isinstance(loop.relation, RankRelation)]
+        exchange = isinstance(node, Move) and node.kind in EXCHANGES
+        if ranks is None:
+            if related or exchange:
+                what = node.kind if isinstance(node, Move) else "a loop related to ranks"
+                raise ScheduleError(
+                    f"{schedule.name} has {what} in it, but does not say what its ranks hold"
+                )
+            continue
+        if not isinstance(node, For | Remark) and all(loop.dim != ranks.dim for loop in loops):
+            raise ScheduleError(
+                f"{schedule.name} has {node.line or node!r} outside of the loop over its ranks"
+            )
+        if exchange and not related:
+            raise ScheduleError(
+                f"{schedule.name} has {node.line or node!r} outside of any loop that is related "
+                "to the ranks, so that nobody is at the other end"
+            )
+        for loop in related:
+            if loop.dim.blocks != ranks.count:
+                raise ScheduleError(
+                    f"the loop over {loop.dim.name!r} has {loop.dim.blocks} blocks for "
+                    f"{ranks.count} ranks; there must be one for each"
+                )
+
+
 @dataclass(frozen=True)
 class RankRelation:
-    """Which blocks of the axis `key` each rank, a block of the axis `query`, visits, in order."""
+    """Which blocks of the axis `key` each rank, a number along the axis `query`, visits, in order.
+
+    Each rank visits equally many blocks, and each block is visited by equally many ranks; where
+    rank r visits block s, rank s visits block r.
+    """
 
     query: str
     key: str
 
+    @property
+    def name(self) -> str:
+        """What a formula calls the visits."""
+        return type(self).__name__.lower()
+
     def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
         """Return the blocks that rank i visits, in order."""
-        raise NotImplementedError
+        return self.visits(key.blocks, i)
 
     def query_range(self, query: Dim, key: Dim, j: int) -> Sequence[int]:
         """Return the ranks that visit block j."""
-        return tuple(i for i in range(query.blocks) if j in self.key_range(query, key, i))
+        return self.visits(query.blocks, j)
 
-    def weigh(self, a: Sequence[int], b: Sequence[int]) -> int:
-        """Return the sum of a[i] b[j] over all ranks i and the blocks j that they visit."""
+    def visits(self, ranks: int, i: int) -> Sequence[int]:
+        """Return the blocks that rank i of so many visits, in order."""
         raise NotImplementedError
+
+    def over(self, weights: Sequence[int]) -> list[int]:
+        """Return for each rank the sum of the weights of the blocks that it visits."""
+        ranks = len(weights)
+        return [sum(weights[j] for j in self.visits(ranks, i)) for i in range(ranks)]
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visits."""
         rows = [query.rows(i) for i in range(query.blocks)]
         columns = [key.rows(j) for j in range(key.blocks)]
-        one, each = [1] * len(rows), [1] * len(columns)
+        each, seen = self.over([1] * len(columns)), self.over(columns)
         return PairSums(
-            self.weigh(one, each),
-            self.weigh(rows, each),
-            self.weigh(one, columns),
-            self.weigh(rows, columns),
+            sum(each),
+            sum(a * b for a, b in zip(rows, each, strict=True)),
+            sum(seen),
+            sum(a * b for a, b in zip(rows, seen, strict=True)),
         )
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
@@ -108,22 +171,22 @@ class RankRelation:
         """Return all rows of both: nothing is hidden."""
         return n_q, n_k
 
+    def shifted(self, queries: int, keys: int) -> "RankRelation":
+        """Return the same: it is about blocks, not rows."""
+        return self
+
 
 @dataclass(frozen=True)
 class Own(RankRelation):
     """Rank r visits block r.
 
-    >>> Own("rank", "shard").key_range(Dim("rank", 4, 1), Dim("shard", 8, 2), 3)
+    >>> Own("rank", "shard").visits(4, 3)
     (3,)
     """
 
-    def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
+    def visits(self, ranks: int, i: int) -> Sequence[int]:
         """Return the block of rank i."""
         return (i,)
-
-    def weigh(self, a: Sequence[int], b: Sequence[int]) -> int:
-        """Return the sum of a[i] b[i]."""
-        return sum(x * y for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True)
@@ -132,17 +195,18 @@ class Others(RankRelation):
 
     That is the order in which they arrive where each rank passes on to rank r + 1 what came last.
 
-    >>> Others("rank", "shard").key_range(Dim("rank", 4, 1), Dim("shard", 8, 2), 2)
+    >>> Others("rank", "shard").visits(4, 2)
     (1, 0, 3)
     """
 
-    def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
-        """Return the blocks that rank i visits, in order."""
-        return tuple((i - step) % key.blocks for step in range(1, key.blocks))
+    def visits(self, ranks: int, i: int) -> Sequence[int]:
+        """Return the blocks of the other ranks, in the order in which they arrive."""
+        return tuple((i - step) % ranks for step in range(1, ranks))
 
-    def weigh(self, a: Sequence[int], b: Sequence[int]) -> int:
-        """Return the sum of a[i] b[j] over all i and j != i."""
-        return sum(a) * sum(b) - sum(x * y for x, y in zip(a, b, strict=True))
+    def over(self, weights: Sequence[int]) -> list[int]:
+        """Return for each rank the sum of the weights of all blocks but its own."""
+        total = sum(weights)
+        return [total - own for own in weights]
 
 
 @dataclass(frozen=True)
@@ -151,15 +215,10 @@ class Butterfly(RankRelation):
 
     Needs a number of ranks that is a power of two.
 
-    >>> Butterfly("rank", "peer").key_range(Dim("rank", 8, 1), Dim("peer", 8, 1), 5)
+    >>> Butterfly("rank", "peer").visits(8, 5)
     (4, 7, 1)
     """
 
-    def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
-        """Return the blocks that rank i visits, in order."""
-        return tuple(i ^ (1 << bit) for bit in range((key.blocks - 1).bit_length()))
-
-    def weigh(self, a: Sequence[int], b: Sequence[int]) -> int:
-        """Return the sum of a[i] b[j] over all ranks i and the blocks j that they visit."""
-        bits = range((len(b) - 1).bit_length())
-        return sum(x * b[i ^ (1 << bit)] for i, x in enumerate(a) for bit in bits)
+    def visits(self, ranks: int, i: int) -> Sequence[int]:
+        """Return the partners of rank i, nearest first."""
+        return tuple(i ^ (1 << bit) for bit in range((ranks - 1).bit_length()))

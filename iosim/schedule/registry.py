@@ -24,6 +24,7 @@ class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
     `paper` is the tile rule of its source, from a shape and M in words, where it has one.
+    `settings` are names of what else `build` takes, such as the number of ranks.
     """
 
     name: str
@@ -32,12 +33,18 @@ class Family:
     summary: str
     source: str = ""
     paper: PaperRule | None = None
+    settings: tuple[str, ...] = ()
+
+    def with_settings(self, **values: int) -> "Family":
+        """Return the same schedule with those of the values that it takes, and no settings left."""
+        own = {name: values[name] for name in self.settings if name in values}
+        return replace(self, build=functools.partial(self.build, **own), settings=())
 
 
 FAMILIES: dict[str, Family] = {}
 
 # Each module registers its schedules when it is imported.
-BUILT_IN = ("standard", "standard_tiled", "flash1", "flash2")
+BUILT_IN = ("standard", "standard_tiled", "flash1", "flash2", "ring", "ulysses", "tree_decoding")
 
 
 def schedule(
@@ -45,8 +52,8 @@ def schedule(
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a function `build(shape, tile sizes ...)` as the schedule of that name.
 
-    The names of its parameters after the shape are the names of its tile sizes; the first line of
-    its docstring is the summary. Raises IosimError for the name of a built-in schedule.
+    The names of its parameters after the shape are the names of its tile sizes, or of settings
+    where they have a default; the first line of its docstring is the summary. Raises IosimError for the name of a built-in schedule.
     """
 
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
@@ -61,9 +68,11 @@ def schedule(
 def _family(
     name: str, build: Callable[..., Schedule], source: str = "", paper: PaperRule | None = None
 ) -> Family:
-    tiles = tuple(inspect.signature(build).parameters)[1:]
+    parameters = [*inspect.signature(build).parameters.values()][1:]
+    tiles = tuple(each.name for each in parameters if each.default is each.empty)
+    settings = tuple(each.name for each in parameters if each.name not in tiles)
     summary = (inspect.getdoc(build) or name).partition("\n")[0]
-    return Family(name, build, tiles, summary, source, paper)
+    return Family(name, build, tiles, summary, source, paper, settings)
 
 
 def families() -> dict[str, Family]:

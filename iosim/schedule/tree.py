@@ -171,12 +171,14 @@ class Move:
     On several devices (`Schedule.ranks`) three more kinds copy the tile from the slow memory of one
     rank into that of another: `receive` takes it from the rank that the loop related to the ranks
     is at, `send` gives it to that rank, and `shift` takes it from the rank before, in a ring,
-    in the place of the tile that was taken so before.
+    in the place of the tile that was taken so before. `source` is what the other rank gives, where
+    that is another tensor.
     """
 
     kind: Kind
     tensor: Tensor
     line: str = ""
+    source: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Refuse an unknown kind."""
@@ -240,6 +242,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Refuse a tree that no reading could make sense of."""
+        from iosim.schedule.ranks import check_tree
         from iosim.schedule.structure import check_structure
 
         if not isinstance(self.name, str):
@@ -249,6 +252,7 @@ class Schedule:
                 f"the shape of {self.name} is {self.shape!r}; pass on the shape that was given"
             )
         check_structure(self.body)
+        check_tree(self)
 
     def __str__(self) -> str:
         """Return the numbered listing."""
