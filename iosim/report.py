@@ -6,6 +6,7 @@ from typing import Any
 
 from iosim.bounds import Bound, compulsory_words, lower_bound
 from iosim.errors import IosimError
+from iosim.interconnect import queries_stay
 from iosim.reading.check import Checked, check
 from iosim.reading.count import count
 from iosim.reading.traffic import Traffic
@@ -22,7 +23,9 @@ class Simulation:
 
     `sram_words` is M in words, None where no memory was stated; then `fits` and `bound` are None.
     `bound` is the largest lower bound that may be claimed, None where the schedule does not fit,
-    since such a schedule may well go below it.
+    since such a schedule may well go below it. On several devices traffic and bound are of all of
+    them together, and `interconnect` bounds the words that pass between them, where such a bound
+    may be claimed.
     """
 
     schedule: Schedule
@@ -32,6 +35,7 @@ class Simulation:
     sram_words: int | None
     fits: bool | None
     bound: Bound | None
+    interconnect: Bound | None = None
 
     @property
     def gap(self) -> float | None:
@@ -65,6 +69,7 @@ class Simulation:
             "bc": sizes.get("bc"),
             **others,
             **counts,
+            **self._of_ranks(),
             "fits": self.fits,
             "fused": self.checked.fused,
             "compulsory_words": sum(compulsory_words(shape)),
@@ -72,6 +77,25 @@ class Simulation:
             "lower_bound_words": None if self.bound is None else self.bound.words,
             "gap": self.gap,
             "tensors": tensors,
+        }
+
+    def _of_ranks(self) -> dict[str, Any]:
+        """Return what a record says of several devices: sums over them, and the most of one rank."""
+        shares, traffic = self.traffic.ranks, self.traffic
+        if not shares:
+            return {}
+        flops = max(share.flops for share in shares)
+        bound = self.interconnect
+        return {
+            "ranks": len(shares),
+            "interconnect_words": traffic.interconnect_words,
+            "interconnect_bytes": traffic.interconnect_bytes,
+            "interconnect_send_words": max(share.send_words for share in shares),
+            "interconnect_receive_words": max(share.receive_words for share in shares),
+            "interconnect_bound_words": None if bound is None else bound.words,
+            "rank_total_words": max(share.total_words for share in shares),
+            "rank_flops": flops,
+            "rank_balance": traffic.flops / (len(shares) * flops),
         }
 
 
@@ -104,7 +128,10 @@ def simulate(
     bound = None
     if sram_words is not None and fits:
         bound = lower_bound(shape, sram_words, checked)
-    return Simulation(schedule, tiles, count(schedule), checked, sram_words, fits, bound)
+    between = queries_stay(schedule)
+    if between is not None and not between.holds:
+        between = None
+    return Simulation(schedule, tiles, count(schedule), checked, sram_words, fits, bound, between)
 
 
 def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int]) -> None:

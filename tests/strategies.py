@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import trees
 from hypothesis import strategies as st
 
+from iosim.errors import IosimError
 from iosim.schedule import families
 from iosim.shape import AttentionShape
 
@@ -32,9 +33,25 @@ def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True):
 
 @st.composite
 def tiles(draw, family, shape):
-    """Sizes for each of a schedule's tiles, now and then larger than the axis."""
+    """Sizes for each of a schedule's tiles, now and then larger than the axis, and its settings."""
     rows = {"br": shape.n_q, "bc": shape.n_k}
-    return {name: draw(st.integers(1, rows[name] + 2)) for name in family.tiles}
+    sizes = {name: draw(st.integers(1, rows[name] + 2)) for name in family.tiles}
+    if "ranks" in family.settings:
+        sizes["ranks"] = draw(st.sampled_from(rank_counts(family, shape)))
+    return sizes
+
+
+def rank_counts(family, shape, most=5):
+    """The numbers of ranks for which a schedule can be built."""
+    return [ranks for ranks in range(1, most + 1) if _builds(family, shape, ranks)]
+
+
+def _builds(family, shape, ranks):
+    try:
+        family.build(shape, **dict.fromkeys(family.tiles, 1), ranks=ranks)
+    except IosimError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

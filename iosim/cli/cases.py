@@ -83,14 +83,42 @@ def simulations_of(
     chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
 ) -> Iterator[Simulation]:
     """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
-    for sizes in given_tiles(options) if chosen.tiles else ({},):
-        for rule in rules or (options["tiles"] or "best",):
-            yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
+    for family in with_ranks(chosen, options):
+        for sizes in given_tiles(options) if family.tiles else ({},):
+            for rule in rules or (options["tiles"] or "best",):
+                yield simulate(
+                    family, case.shape, sram_words=case.sram_words, rule=rule, given=sizes
+                )
+
+
+def with_ranks(chosen: Family, options: dict[str, Any]) -> Iterator[Family]:
+    """Yield a schedule for each number of devices that --ranks states.
+
+    A schedule of one device stays as it is. Raises IosimError where the option is missing.
+    """
+    if "ranks" not in chosen.settings:
+        yield chosen
+        return
+    if options["ranks"] is None:
+        raise IosimError(
+            f"--ranks is missing; {chosen.name} runs on several devices, so write --ranks 4"
+        )
+    for ranks in options["ranks"]:
+        yield chosen.with_settings(ranks=ranks)
 
 
 def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:
-    """Return the schedules that the options name, or those of `default`."""
-    return [family(name) for name in options["schedule"] or default]
+    """Return the schedules that the options name, or those of `default`.
+
+    Raises IosimError where --ranks is given and none of them runs on several devices.
+    """
+    chosen = [family(name) for name in options["schedule"] or default]
+    if options.get("ranks") and not any("ranks" in each.settings for each in chosen):
+        raise IosimError(
+            f"--ranks {options['ranks'][0]} is about schedules of several devices, but "
+            f"{', '.join(each.name for each in chosen)} runs on one; write --schedule ring"
+        )
+    return chosen
 
 
 def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:

@@ -10,7 +10,7 @@ from iosim.cli import options
 from iosim.cli.cases import simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import pair_meaning
-from iosim.reading.formula import Formula, formula
+from iosim.reading.formula import Formula, Polynomial, formula
 from iosim.report import Simulation
 from iosim.schedule.listing import Line, line_numbers, listing
 from iosim.units import format_bytes, format_count
@@ -39,6 +39,11 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
     for line in _first_lines(run):
         read, write = (found.words(d, line=line.text) for d in ("read", "write"))
         words = found.words(line=line.text).value(found.values)
+        sent = found.words("interconnect", line=line.text)
+        between = {
+            "interconnect_formula": str(sent),
+            "interconnect_words": sent.value(found.values),
+        }
         yield {
             "schedule": run.schedule.name,
             "line": line.number,
@@ -49,6 +54,7 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
             "read_words": read.value(found.values),
             "write_words": write.value(found.values),
             "share": words / run.traffic.total_words,
+            **(between if run.schedule.ranks is not None else {}),
             **{key: head[key] for key in ("n_q", "n_k", "head_dim", "heads", "br", "bc")},
         }
 
@@ -79,7 +85,7 @@ def _page(run: Simulation) -> str:
 
 def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
-    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
+    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.schedule.tiles.items())
     mask = f", causal ({shape.align})" if shape.causal else ""
     return (
         f"{run.schedule.name}: n_q = {shape.n_q}, n_k = {shape.n_k}, d = {shape.head_dim}, "
@@ -88,8 +94,8 @@ def _heading(run: Simulation) -> str:
     )
 
 
-_TILE_NAMES = {"br": "B_r", "bc": "B_c"}
-_VERBS = {"read": "reads", "write": "writes", "add": "adds to"}
+_TILE_NAMES = {"br": "B_r", "bc": "B_c", "ranks": "p"}
+_VERBS = {"read": "reads", "write": "writes", "add": "adds to", "interconnect": "sends"}
 
 
 def _indent(line: Line) -> str:
@@ -106,11 +112,15 @@ def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
             f"{indent}{_VERBS[entry.direction]} {entry.tensor}: "
             f"{entry.words} = {format_count(words)} words"
         )
-    if entries:
-        together = found.words(line=line.text)
+    for between in (True, False):
+        some = [entry for entry in entries if (entry.direction == "interconnect") == between]
+        if not some:
+            continue
+        together = sum((entry.words for entry in some), Polynomial({}))
         words = together.value(found.values)
-        share = f"{100 * words / run.traffic.total_words:.1f} % of all words"
-        if len(entries) > 1:
+        whole = run.traffic.interconnect_words if between else run.traffic.total_words
+        share = f"{100 * words / whole:.1f} % of all words{' between devices' if between else ''}"
+        if len(some) > 1:
             yield f"{indent}together {together} = {format_count(words)} words, {share}"
         else:
             yield f"{indent}{share}"
@@ -124,6 +134,7 @@ def _totals(run: Simulation, found: Formula) -> Iterator[str]:
             words, size = getattr(traffic, f"{name}_words"), getattr(traffic, f"{name}_bytes")
             yield f"{verb} {polynomial} = {format_count(words)} words, {format_bytes(size)}"
     yield f"in all {format_count(traffic.total_words)} words, {format_bytes(traffic.total_bytes)}"
+    yield from _between_devices(run, found)
     peak = f"holds at most {format_count(traffic.peak_words)} words"
     if run.sram_words is not None:
         verdict = "fits" if run.fits else "does not fit"
@@ -136,13 +147,39 @@ def _totals(run: Simulation, found: Formula) -> Iterator[str]:
         )
 
 
+def _between_devices(run: Simulation, found: Formula) -> Iterator[str]:
+    shares, traffic = run.traffic.ranks, run.traffic
+    if not shares:
+        return
+    yield (
+        f"sends between devices {found.words('interconnect')} = "
+        f"{format_count(traffic.interconnect_words)} words, "
+        f"{format_bytes(traffic.interconnect_bytes)}"
+    )
+    sent, received, moved = (
+        format_count(max(getattr(share, f"{way}_words") for share in shares))
+        for way in ("send", "receive", "total")
+    )
+    yield f"a device sends at most {sent} words, receives {received}, and reads and writes {moved}"
+    if run.interconnect is not None:
+        yield (
+            f"lower bound between devices ({run.interconnect.name}) "
+            f"{format_count(run.interconnect.words)} words"
+        )
+
+
 def _legend(found: Formula) -> Iterator[str]:
     for symbol, value in found.legend().items():
-        meaning = pair_meaning(symbol) or _SYMBOLS.get(symbol, "")
+        base = symbol.removesuffix("_p")
+        meaning = pair_meaning(symbol) or _SYMBOLS.get(base, "")
+        meaning += ", on each rank" if base != symbol else ""
         yield f"  {symbol} = {format_count(value)}{'  ' if meaning else ''}{meaning}"
 
 
 _SYMBOLS = {
+    "p": "ranks",
+    "p_o": "other ranks, p - 1",
+    "p_r": "rounds of pairwise exchanges, log2 p",
     "b": "sequences in the batch",
     "h_kv": "heads of keys and values",
     "g": "query heads for each of them",

@@ -90,8 +90,8 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_tiled, flash1, flash2, or path/to/file.py:name for one of "
-    "your own; several with commas.",
+    help="Schedules: standard, standard_tiled, flash1, flash2, on several devices ring, ulysses, "
+    "tree_decoding, or path/to/file.py:name for one of your own; several with commas.",
 )
 seq_len = click.option(
     "--seq-len", type=SWEEP, help="Queries: 8k, a list 1k,2k,4k or a range 1k..64k:x2."
@@ -143,6 +143,9 @@ tiles = click.option(
     help="The rule for tile sizes that are not given: the paper's, the largest square tile that "
     "fits, or the one of the least traffic.",
 )
+ranks = click.option(
+    "--ranks", type=SWEEP, help="Devices, for ring, ulysses and tree_decoding: p."
+)
 form = click.option(
     "--format",
     "form",
@@ -161,7 +164,7 @@ shape = _family(
 memory = _family(sram, device)
 tile_sizes = _family(br, bc, tiles)
 results = _family(form, output)
-simulation = _family(schedule, shape, memory, tile_sizes, results)
+simulation = _family(schedule, shape, ranks, memory, tile_sizes, results)
 
 
 class Heads(NamedTuple):

@@ -27,6 +27,13 @@ COLUMNS = (
     "lower_bound_words",
     "gap",
 )
+RANK_COLUMNS = (
+    "interconnect_words",
+    "interconnect_send_words",
+    "interconnect_bound_words",
+    "rank_total_words",
+    "rank_balance",
+)
 
 
 @click.command()
@@ -38,6 +45,18 @@ def simulate(form: str, output: Path | None, **given: Any) -> None:
     that they are. Tile sizes that are not given follow --tiles, by default
     the sizes of the least traffic that fits. fits says whether the schedule fits the memory; where
     it does, gap is the traffic over the largest lower bound that may be claimed for it.
+
+    With --ranks, words and bytes cover all devices; interconnect words are sent by one rank and
+    received by another, and the send, receive and rank columns have the most of any rank.
+    rank_balance is the mean of the ranks' FLOPs over the most of one.
     """
     records = [run.to_dict() for run in simulations(given, SCHEDULES)]
-    write_text(output, render(records, form, COLUMNS))
+    write_text(output, render(records, form, columns(records)))
+
+
+def columns(records: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the columns of the table: those about ranks where a schedule has any."""
+    if not any("ranks" in record for record in records):
+        return COLUMNS
+    at = COLUMNS.index("sram_words")
+    return (*COLUMNS[:at], "ranks", *COLUMNS[at:], *RANK_COLUMNS)

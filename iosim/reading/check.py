@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
+from iosim.reading.holdings import Holdings
 from iosim.reading.residency import FastMemory, where
 from iosim.reading.walk import Position, Ranges, corner_blocks, tile_ranges, walk
 from iosim.schedule.operations import find_operation
@@ -24,7 +25,7 @@ class Checked:
     formed from whole rows of Q and K at once, and each value absorbed as a whole row of V into a
     whole row of O. It `materialises` when its scores go to slow memory and its probabilities come
     back from there, so that each matmul stands alone; it `rematerialises` when it forms some score
-    more than once.
+    more than once. `ranks` is the number of devices it runs on.
     """
 
     peak_words: int
@@ -33,6 +34,7 @@ class Checked:
     whole_rows: bool
     materialises: bool
     rematerialises: bool
+    ranks: int = 1
 
 
 def check(schedule: Schedule, capacity: int | None = None) -> Checked:
@@ -40,8 +42,9 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
 
     `capacity` is M in words; None asks for the properties alone. Raises ScheduleError for a tile
     that is used while it is not resident or before anything computed it, made twice, loaded before
-    anything stored its tensor, or left resident at the end; CapacityError where more than
-    `capacity` words are needed.
+    anything stored its tensor, or left resident at the end, and for a load on a rank of rows that
+    it neither holds nor is sent; CapacityError where more than `capacity` words are needed. When
+    rows are sent, and whether the sender holds them then, shows in `execute`.
 
     >>> from iosim.schedule import family
     >>> from iosim.shape import AttentionShape
@@ -51,12 +54,15 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     (49408, True, False)
     """
     memory = FastMemory(capacity)
+    holdings = None if schedule.ranks is None else Holdings(schedule, schedule.ranks)
     products = _Products()
     outputs = set()
     written: set[tuple[str, object]] = set()
     for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
             key = memory.move(node, position)
+            if holdings is not None:
+                holdings.see(node, position)
             if node.tensor.place == "output":
                 outputs.add(node.tensor.name)
             if node.kind == "load":
@@ -88,6 +94,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
         whole_rows=products.whole_rows,
         materialises=products.materialises,
         rematerialises=products.rematerialises,
+        ranks=1 if schedule.ranks is None else schedule.ranks.count,
     )
 
 

@@ -16,12 +16,12 @@ from iosim.schedule.tree import Move, Schedule, nodes
 
 Symbols = tuple[str, ...]
 
-# Batch and heads first, then how often, then how many rows, then how wide.
-_ORDER = ("b", "h_kv", "g", "X", "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
+# Ranks first, then batch and heads, then how often, then how many rows, then how wide.
+_ORDER = ("p", "p_o", "p_r", "b", "h_kv", "g", "X", "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
 
 
 def _rank(symbol: str) -> tuple[int, str]:
-    kind = "X" if pair_meaning(symbol) else symbol
+    kind = "X" if pair_meaning(symbol) else symbol.removesuffix("_p")
     return (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), symbol)
 
 
