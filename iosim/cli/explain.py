@@ -85,16 +85,17 @@ def _page(run: Simulation) -> str:
 
 def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
-    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.schedule.tiles.items())
+    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
+    ranks = f", p = {run.checked.ranks}" if run.schedule.ranks is not None else ""
     mask = f", causal ({shape.align})" if shape.causal else ""
     return (
         f"{run.schedule.name}: n_q = {shape.n_q}, n_k = {shape.n_k}, d = {shape.head_dim}, "
         f"batch {shape.batch}, heads {shape.heads} (of keys and values {shape.kv_heads}), "
-        f"{shape.dtype}{mask}{', ' if sizes else ''}{sizes}"
+        f"{shape.dtype}{mask}{', ' if sizes else ''}{sizes}{ranks}"
     )
 
 
-_TILE_NAMES = {"br": "B_r", "bc": "B_c", "ranks": "p"}
+_TILE_NAMES = {"br": "B_r", "bc": "B_c"}
 _VERBS = {"read": "reads", "write": "writes", "add": "adds to", "interconnect": "sends"}
 
 

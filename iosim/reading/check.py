@@ -117,7 +117,7 @@ class _Products:
         self.meetings = 0
         self.apart = 0
         self.split = 0
-        self.formed: dict[tuple[int, ...], set[_Formed]] = {}
+        self.formed: dict[tuple[tuple[str, int], ...], set[_Formed]] = {}
         self.rematerialises = False
         self.from_slow: set[str] = set()
         self.stored_scores = False
@@ -154,7 +154,7 @@ class _Products:
         q, k = node.inputs[:2]
         formed = ((q.name, k.name), tile_ranges(q, position) + tile_ranges(k, position))
         # Tiles of one cut are the same or apart; those of another cut may overlap.
-        cut = tuple(dim.block for dim, _, _ in position.values())
+        cut = tuple(sorted((name, dim.block) for name, (dim, _, _) in position.items()))
         alike = self.formed.setdefault(cut, set())
         self.rematerialises |= formed in alike or any(
             _overlap(formed, before)

@@ -87,6 +87,13 @@ _PAIR_LEGEND = {
 }
 
 
+RANK_SUFFIXES = {
+    "own": "of a rank with its own shard",
+    "others": "of a rank with the other shards",
+    "butterfly": "of a rank with its partners",
+}
+
+
 def pair_meaning(symbol: str) -> str:
     """Return what a sum over visited pairs stands for; nothing for another symbol.
 
@@ -99,8 +106,10 @@ def pair_meaning(symbol: str) -> str:
         if symbol == base:
             return meaning
         if symbol.startswith(f"{base}_"):
-            counts = symbol.removeprefix(f"{base}_").split("_")
-            return f"{meaning}, {' and '.join(counts)} of one axis"
+            suffix = symbol.removeprefix(f"{base}_")
+            if suffix in RANK_SUFFIXES:
+                return f"{meaning} {RANK_SUFFIXES[suffix]}"
+            return f"{meaning}, {' and '.join(suffix.split('_'))} of one axis"
     return ""
 
 

@@ -7,10 +7,12 @@ links to them) is worked out rank by rank; along all others it is the same on ev
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
 from iosim.schedule.nested import pair_sums, sections
 from iosim.schedule.ranks import Others, RankRelation
-from iosim.schedule.relation import PairSums, Relation
+from iosim.schedule.relation import Causal, PairSums, Relation
 from iosim.schedule.tree import Dim, For
 
 PAIR_SYMBOLS = {
@@ -156,6 +158,7 @@ def _pair(mask: Relation, own: str, part: Dim, query: Dim, key: Dim) -> tuple[Di
     return (part, key) if own == mask.query else (query, part)
 
 
+@lru_cache(maxsize=256)  # the nodes of a schedule ask for a few sums over and over
 def _masked_visits(
     mask: Relation, relation: RankRelation, query: Dim, key: Dim, own: str
 ) -> list[PairSums]:
@@ -169,13 +172,35 @@ def _masked_visits(
         pair = (part, piece) if own == mask.query else (piece, part)
         return pair_sums(mask.shifted(a[0] + b[0], a[1] + b[1]), *pair)
 
+    rows = [0, *accumulate(piece.n for _, piece in blocks)]
+    tiles = [0, *accumulate(piece.blocks for _, piece in blocks)]
     found = []
     for rank, (first, part) in enumerate(sections(mine)):
-        if isinstance(relation, Others):  # all but its own, at the cost of two
-            found.append(sums(first, part, 0, theirs) - sums(first, part, *blocks[rank]))
-        else:
-            total = PairSums()
-            for block in relation.visits(len(blocks), rank):
-                total += sums(first, part, *blocks[block])
-            found.append(total)
+        total, visits = PairSums(), relation.visits(len(blocks), rank)
+        if isinstance(mask, Causal) and own == mask.query and isinstance(relation, Others):
+            # Most blocks are seen by all queries of the rank or by none of them.
+            every, some = _causal(mask.shifted(first, 0), part, theirs)
+            mine_too = rank < every
+            total += _all_pairs(
+                part,
+                rows[every] - mine_too * (rows[rank + 1] - rows[rank]),
+                tiles[every] - mine_too * (tiles[rank + 1] - tiles[rank]),
+            )
+            visits = [block for block in range(every, some) if block != rank]
+        for block in visits:
+            total += sums(first, part, *blocks[block])
+        found.append(total)
     return found
+
+
+def _all_pairs(query: Dim, rows: int, tiles: int) -> PairSums:
+    """Return the sums where all blocks of the queries meet so many tiles of so many key rows."""
+    return PairSums(query.blocks * tiles, query.n * tiles, query.blocks * rows, query.n * rows)
+
+
+def _causal(mask: Causal, query: Dim, key: Dim) -> tuple[int, int]:
+    """Return how many blocks of the outermost cut of the keys all queries see, and some see."""
+    whole, blocks = Dim(query.name, query.n), key.cuts[0]
+    some = len(mask.key_range(whole, blocks, 0))
+    rows = len(mask.key_range(Dim(query.name, 1), Dim(key.name, key.n, 1), 0))
+    return (blocks.blocks if rows == key.n else rows // blocks.block), some

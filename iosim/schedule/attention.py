@@ -37,11 +37,13 @@ class Problem:
     l: Tensor
     mask: Causal | None
 
-    def absorb(self, O: Tensor, key: Dim, line: str = "for each tile j of keys") -> For:
+    def absorb(
+        self, O: Tensor, key: Dim, line: str = "for each tile j of keys", loads: str = ""
+    ) -> For:
         """Return the loop that absorbs tiles of keys and values into the state (m, l, O) on chip."""
         S, K, V, l, m = self.S, self.K, self.V, self.l, self.m
         return For(key, (
-            *load("load K_j, V_j", K, V),
+            *load(loads or "load K_j, V_j", K, V),
             *new(S),
             Compute("scores", (S,), (self.Q, K), "S_ij = Q_i K_j^T"),
             Compute("rescale_state", (O, l, m), (S, O, l, m),

@@ -52,7 +52,7 @@ def ring(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Schedule
     )  # fmt: skip
     mine, theirs = p.query.cut(rank.block), p.key.cut(shard.block)
     holds = {"Q": mine, "O": mine, "LSE": mine, "K": theirs, "V": theirs}
-    tiles = {"br": br, "bc": bc, "ranks": ranks}
+    tiles = {"br": br, "bc": bc}
     return Schedule("ring", shape, body, p.mask, tiles, Ranks(rank, holds))
 
 
@@ -79,16 +79,23 @@ def finish(p: Problem, A: Tensor, query: Dim) -> For:
 
 def _attend(p: Problem, A: Tensor, rank: Dim, shard: Dim, *, first: bool) -> tuple[Node, ...]:
     Q, l, m = p.Q, p.l, p.m
-    state: tuple[Node, ...] = load("load A_i, l_i, m_i so far", A, l, m)
+    query, key = p.query.within(rank), p.key.within(shard)
     if first:
-        state = (*new(A, l, m), Compute("start_state", (A, l, m), (), "A_i = 0, l_i = 0, m_i = -inf"))
+        return (
+            For(query, (
+                *load("load Q_i", Q),
+                *new(A, l, m),
+                Compute("start_state", (A, l, m), (), "A_i = 0, l_i = 0, m_i = -inf"),
+                p.absorb(A, key, "for each tile j of the shard"),
+                *store("write A_i, l_i, m_i", A, l, m),
+                *free(A, l, m, Q),
+            ), parallel=True, line="for each tile i of its queries"),
+        )  # fmt: skip
     return (
-        For(p.query.within(rank), (
-            *load("load Q_i", Q),
-            *state,
-            p.absorb(A, p.key.within(shard), "for each tile j of the shard"),
-            *store("write A_i, l_i, m_i", A, l, m),
+        For(query, (
+            *load("load Q_i again, and A_i, l_i, m_i so far", Q, A, l, m),
+            p.absorb(A, key, "for each tile j of shard s", "load K_j, V_j of shard s"),
+            *store("write A_i, l_i, m_i again", A, l, m),
             *free(A, l, m, Q),
-        ), relation=None if first else p.mask, parallel=True,
-            line="for each tile i of its queries"),
+        ), relation=p.mask, parallel=True, line="for each tile i of its queries that sees some of s"),
     )  # fmt: skip

@@ -77,7 +77,7 @@ def tree_decoding(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) ->
         Remark("return O and LSE"),
     )  # fmt: skip
     shard = p.key.cut(rank.block)
-    tiles = {"br": br, "bc": bc, "ranks": ranks}
+    tiles = {"br": br, "bc": bc}
     return Schedule(
         "tree_decoding", shape, body, p.mask, tiles, Ranks(rank, {"K": shard, "V": shard})
     )

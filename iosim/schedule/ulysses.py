@@ -68,5 +68,5 @@ def ulysses(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Sched
     )  # fmt: skip
     mine, theirs = p.query.cut(rows.block), p.key.cut(columns.block)
     holds = {"Q": mine, "O": mine, "K": theirs, "V": theirs, "LSE": p.kv_head.cut(rank.block)}
-    tiles = {"br": br, "bc": bc, "ranks": ranks}
+    tiles = {"br": br, "bc": bc}
     return Schedule("ulysses", shape, body, p.mask, tiles, Ranks(rank, holds))

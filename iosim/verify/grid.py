@@ -4,11 +4,13 @@ Everything is small, so that many cases run in seconds; what goes wrong in atten
 the edges: ragged tiles, more queries than keys, rows that see nothing, maxima that change.
 """
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from iosim.errors import IosimError
 from iosim.precision import Array
 from iosim.schedule.registry import Family
 from iosim.schedule.relation import Causal
@@ -30,11 +32,14 @@ class Case:
     data: str = "normal"
 
     def build(self, family: Family, dtype: str) -> Schedule:
-        """Return the schedule for this case in a dtype, with those of the tiles that it has."""
+        """Return the schedule for this case in a dtype, with those of the tiles that it has.
+
+        On several devices it is for as many as there can be, at most 4.
+        """
         tiles = {"br": self.br, "bc": self.bc}
-        return family.build(
-            replace(self.shape, dtype=dtype), **{name: tiles[name] for name in family.tiles}
-        )
+        shape = replace(self.shape, dtype=dtype)
+        sizes = {name: tiles[name] for name in family.tiles}
+        return on_ranks(family, shape, sizes, 4).build(shape, **sizes)
 
     def inputs(self) -> Inputs:
         """Return q, k and v in float64, the same every time."""
@@ -59,6 +64,20 @@ class Case:
             words.append("causal" if s.align == "bottom-right" else "causal top-left")
         words.append(f"tiles {self.br} x {self.bc}")
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
+
+
+def on_ranks(
+    family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int
+) -> Family:
+    """Return a schedule for the most ranks, up to so many, that can divide a shape."""
+    if "ranks" not in family.settings:
+        return family
+    for ranks in range(most, 1, -1):
+        with contextlib.suppress(IosimError):
+            chosen = family.with_settings(ranks=ranks)
+            chosen.build(shape, **sizes)
+            return chosen
+    return family.with_settings(ranks=1)
 
 
 def _shape(n_q: int, n_k: int, head_dim: int = 16, **more: object) -> AttentionShape:
@@ -97,6 +116,8 @@ def _more_cases() -> Iterator[Case]:
         yield Case(_shape(70, 90), 16, 11, data)
         yield Case(_shape(60, 40, causal=True), 13, 1, data)
     yield Case(_shape(128, 160, 64), 64, 32)
+    yield Case(_shape(50, 61, 8, heads=8, kv_heads=4, causal=True), 7, 5)
+    yield Case(_shape(61, 50, 8, heads=4, batch=2), 8, 8)
     yield Case(_shape(512, 700, 64, causal=True), 128, 64)
     yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
     rng = np.random.default_rng(2)
