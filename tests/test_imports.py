@@ -21,7 +21,7 @@ LAYERS = [
     {"units", "precision"},
     {"machine", "model_config", "output", "data"},
     {"schedule", "shape", "softmax", "softmax_exact", "reference"},
-    {"reading", "bounds", "cache", "tiles", "tolerance", "laws", "law_cases", "measured"},
+    {"reading", "bounds", "interconnect", "cache", "tiles", "tolerance", "laws", "law_cases", "measured"},
     {"verify", "report", "plot"},
     {"cli"},
     {"__main__"},
