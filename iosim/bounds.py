@@ -5,8 +5,10 @@ schedule is. All counts are words, over batch and heads, as exact ints, rounded 
 lower bounds. On several devices M is the fast memory of each, and words are over all of them.
 """
 
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from math import isqrt
 
 from iosim.errors import IosimError
@@ -20,7 +22,8 @@ from iosim.shape import AttentionShape
 class Bound:
     """A lower bound in words: its value, whether it holds here, and why or why not.
 
-    `leading` is its leading term as a formula, `source` where it comes from.
+    `leading` is its leading term as a formula, `source` where it comes from. One that holds for
+    `any_memory` holds for schedules that do not fit, too.
     """
 
     name: str
@@ -29,17 +32,47 @@ class Bound:
     reason: str
     leading: str
     source: str
+    any_memory: bool = False
 
 
-BOUNDS: dict[str, Callable[[AttentionShape, int, Checked | None], Bound]] = {}
+LowerBound = Callable[[AttentionShape, int, Checked | None], Bound]
+BOUNDS: dict[str, LowerBound] = {}
+BACKWARD_BOUNDS: dict[str, LowerBound] = {}  # registered by iosim.bounds_backward
 
 
-def bound(
-    function: Callable[[AttentionShape, int, Checked | None], Bound],
-) -> Callable[[AttentionShape, int, Checked | None], Bound]:
-    """Register a lower bound `f(shape, M in words, what check found or None)` by its name."""
-    BOUNDS[function.__name__] = function
-    return function
+def bound(function: LowerBound) -> LowerBound:
+    """Register a bound on the forward pass, `f(shape, M in words, what check found or None)`."""
+    return _register(function, BOUNDS, backward=False)
+
+
+def backward_bound(function: LowerBound) -> LowerBound:
+    """Register a bound on the backward pass."""
+    return _register(function, BACKWARD_BOUNDS, backward=True)
+
+
+def _register(function: LowerBound, table: dict[str, LowerBound], backward: bool) -> LowerBound:
+    """Enter a bound under its name, never to be claimed for a schedule of the other pass."""
+
+    @wraps(function)
+    def guarded(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+        found = function(shape, words, checked)
+        if checked is None or checked.backward == backward:
+            return found
+        own = "backward" if backward else "forward"
+        return replace(found, holds=False, reason=f"claimed for {own} schedules only")
+
+    table[function.__name__] = guarded
+    return guarded
+
+
+def bounds_of(direction: str) -> dict[str, LowerBound]:
+    """Return the bounds by name: of the "forward" or of the "backward" pass.
+
+    >>> list(bounds_of("backward"))[:2]
+    ['backward_compulsory', 'backward_general']
+    """
+    importlib.import_module("iosim.bounds_backward")  # which registers its own
+    return BACKWARD_BOUNDS if direction == "backward" else BOUNDS
 
 
 def visible_pairs(shape: AttentionShape) -> int:
@@ -59,6 +92,13 @@ def all_pairs(shape: AttentionShape) -> int:
     return shape.batch * shape.heads * visible_pairs(shape)
 
 
+def seen_rows(shape: AttentionShape) -> tuple[int, int]:
+    """Return how many queries of a head see a key, and how many keys are seen."""
+    if not shape.causal:
+        return shape.n_q, shape.n_k
+    return Causal(shape.causal_offset).seen(shape.n_q, shape.n_k)
+
+
 def compulsory_words(shape: AttentionShape) -> tuple[int, int]:
     """Return the words that must be read and written whatever the schedule and the memory.
 
@@ -68,9 +108,7 @@ def compulsory_words(shape: AttentionShape) -> tuple[int, int]:
     >>> compulsory_words(AttentionShape(1024, 1024, 64))
     (196608, 65536)
     """
-    queries, keys = shape.n_q, shape.n_k
-    if shape.causal:
-        queries, keys = Causal(shape.causal_offset).seen(shape.n_q, shape.n_k)
+    queries, keys = seen_rows(shape)
     width = shape.head_dim + shape.value_dim
     read = shape.heads * queries * shape.head_dim + shape.kv_heads * keys * width
     return shape.batch * read, shape.batch * shape.heads * shape.n_q * shape.value_dim
@@ -101,6 +139,7 @@ def compulsory(shape: AttentionShape, words: int, checked: Checked | None = None
         reason="any schedule, any M",
         leading="n_q d + n_k (d + d_v) + n_q d_v",
         source="the statement of the problem: inputs start and outputs end in slow memory",
+        any_memory=True,
     )
 
 
@@ -116,7 +155,7 @@ def general(shape: AttentionShape, words: int, checked: Checked | None = None) -
     """
     d = shape.head_dim
     pairs = all_pairs(shape)
-    value = max(_ceil(pairs * d * d, max(words, 2 * d * d)) - _ranks(checked) * words, 0)
+    value = max(ceil(pairs * d * d, max(words, 2 * d * d)) - _ranks(checked) * words, 0)
     return Bound(
         name="general",
         words=value,
@@ -143,7 +182,7 @@ def fused(shape: AttentionShape, words: int, checked: Checked | None = None) -> 
     holds = checked is not None and checked.fused
     return Bound(
         name="fused",
-        words=_ceil(pairs * width * width, max(words - 1, 1)),
+        words=ceil(pairs * width * width, max(words - 1, 1)),
         holds=holds,
         reason="the schedule is fused" if holds else "claimed for fused schedules only",
         leading="pairs (d + d_v)^2 / (M - 1)",
@@ -164,7 +203,7 @@ def whole_rows(shape: AttentionShape, words: int, checked: Checked | None = None
     holds = checked is not None and checked.whole_rows
     return Bound(
         name="whole_rows",
-        words=_ceil(pairs * width, max(words - 1, 1)),
+        words=ceil(pairs * width, max(words - 1, 1)),
         holds=holds,
         reason="rows meet whole" if holds else "claimed where rows of Q and K, O and V meet whole",
         leading="pairs (d^2 + d_v^2) / (M - 1)",
@@ -236,9 +275,7 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
         max(isqrt(4 * (rows * columns * inner) ** 2 // words) - 2 * words, 0)
         for inner in (shape.head_dim, shape.value_dim)
     )
-    holds = (
-        checked is not None and checked.materialises and not shape.causal and checked.ranks == 1
-    )
+    holds = checked is not None and checked.materialises and not shape.causal and checked.ranks == 1
     return Bound(
         name="two_matmuls",
         words=shape.batch * shape.kv_heads * one,
@@ -252,9 +289,12 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
     )
 
 
-def lower_bounds(shape: AttentionShape, words: int, checked: Checked | None = None) -> list[Bound]:
+def lower_bounds(
+    shape: AttentionShape, words: int, checked: Checked | None = None, *, direction: str = ""
+) -> list[Bound]:
     """Return every bound for a shape and M words; `checked` decides which may be claimed.
 
+    They are those of the pass that `checked` is of, or else of `direction`, "forward" by default.
     Raises IosimError for M below 1 word.
 
     >>> shape = AttentionShape(65536, 65536, 64)
@@ -263,7 +303,9 @@ def lower_bounds(shape: AttentionShape, words: int, checked: Checked | None = No
     """
     if words < 1:
         raise IosimError(f"M is {words} words, but it must be at least 1")
-    return [function(shape, words, checked) for function in BOUNDS.values()]
+    own = "backward" if checked is not None and checked.backward else "forward"
+    known = bounds_of(direction or own)
+    return [function(shape, words, checked) for function in known.values()]
 
 
 def lower_bound(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
@@ -281,8 +323,9 @@ def _window_bound(meetings: int, cost: int, words: int, ranks: int) -> int:
     """Return the least traffic with meetings <= (M + cost - 1) traffic + cost M on each rank."""
     if words + cost <= 1:
         return 0
-    return max(_ceil(meetings - ranks * cost * words, words + cost - 1), 0)
+    return max(ceil(meetings - ranks * cost * words, words + cost - 1), 0)
 
 
-def _ceil(a: int, b: int) -> int:
+def ceil(a: int, b: int) -> int:
+    """Return a / b rounded up, exactly."""
     return -(-a // b)

@@ -33,7 +33,9 @@ def queries_stay(schedule: Schedule) -> Bound | None:
     operands = {find_operation(node).role: node.inputs for node in computes}
     q, k = (tensor.name for tensor in operands["scores"][:2])
     v = operands["accumulate"][1].name
-    sent = {(n.source or n.tensor).name for n in found if isinstance(n, Move) and n.kind in EXCHANGES}
+    sent = {
+        (n.source or n.tensor).name for n in found if isinstance(n, Move) and n.kind in EXCHANGES
+    }
     holds = bool(sent) and sent <= {k, v} and {q, k, v} <= set(ranks.holds)
     return Bound(
         name="queries_stay",
@@ -51,12 +53,12 @@ def _rows_lacking(schedule: Schedule, ranks: Ranks, q: str, k: str) -> int:
     """Return the words of K and V that the queries of each rank see and the rank does not hold."""
     shape = schedule.shape
     queries, keys = ranks.holds[q], ranks.holds[k]
-    single = Dim(keys.name, keys.n, 1)
+    mine, single = queries.cut(queries.block), keys.cut(1)
     rows = 0
     for rank in range(ranks.count):
         seen: Collection[int] = range(keys.n)
         if schedule.mask is not None:
-            seen = schedule.mask.key_range(Dim(queries.name, queries.n, queries.block), single, rank)
+            seen = schedule.mask.key_range(mine, single, rank)
         rows += len(seen) - _inside(seen, *keys.range(rank))
     return shape.batch * shape.kv_heads * rows * (shape.head_dim + shape.value_dim)
 
@@ -74,9 +76,9 @@ def overlap_rows(
     """Return the least block of ring attention that hides its transfer, in rows of a shard.
 
     A block of c queries and c keys takes 4 g d c^2 FLOPs, for g query heads of one head of keys and
-    values, while 2 c d words arrive: 4 g d c^2 / F >= 2 c d e / B where c >= e F / (2 g B), with F in
-    FLOP/s, B in bytes/s one way and e bytes a word. With two bytes and one head that is F / B (Liu
-    et al. 2023, arXiv 2310.01889, section 3).
+    values, while 2 c d words arrive: 4 g d c^2 / F >= 2 c d e / B where c >= e F / (2 g B), with F
+    in FLOP/s, B in bytes/s one way and e bytes a word. With two bytes and one head that is F / B
+    (Liu et al. 2023, arXiv 2310.01889, section 3).
 
     Raises IosimError for a rate or a size that is not positive.
 

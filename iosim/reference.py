@@ -1,9 +1,9 @@
 """What attention is, written twice without tiles: the float64 reference, and the field's yardstick.
 
-`attention` is the truth that everything else is compared with. It shares no code with
-`iosim.softmax` on purpose. `standard_attention` is standard attention (Dao et al. 2022,
-arXiv 2205.14135, Algorithm 0) executed in a dtype: its error is what the field measures a fused
-kernel's error against.
+`attention` and `attention_gradients` are the truth that everything else is compared with. They
+share no code with `iosim.softmax` on purpose. `standard_attention` and `standard_gradients` are
+standard attention (Dao et al. 2022, arXiv 2205.14135, Algorithms 0 and 3) executed in a dtype:
+their error is what the field measures a fused kernel's error against.
 """
 
 from __future__ import annotations
@@ -56,6 +56,71 @@ def standard_attention(
     return _two_pass(q, k, v, visible, scale, precision(dtype))
 
 
+def attention_gradients(
+    q: Array,
+    k: Array,
+    v: Array,
+    dO: Array,
+    visible: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients dQ, dK, dV of sum(dO * O) in float64, in the shapes of q, k and v.
+
+    Arguments as in `attention`; dO has the shape of O. With P = softmax(S): dV = P' dO,
+    dS = P * (dP - rowsum(P * dP)) with dP = dO V', dQ = scale dS K and dK = scale dS' Q; dK and dV
+    are summed over the query heads of a key head. A query that sees no key adds nothing.
+
+    >>> q, k, v = np.zeros((1, 1)), np.ones((2, 1)), np.array([[1.0], [3.0]])
+    >>> dQ, dK, dV = attention_gradients(q, k + v, v, np.ones((1, 1)))
+    >>> dQ.tolist(), dV.tolist()
+    ([[1.0]], [[0.5], [0.5]])
+    """
+    return _gradients(q, k, v, dO, visible, scale, precision("float64"))
+
+
+def standard_gradients(
+    q: Array,
+    k: Array,
+    v: Array,
+    dO: Array,
+    dtype: str,
+    visible: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array, Array]:
+    """The backward pass of standard attention executed in ``dtype`` (Dao et al. 2022, Algorithm 3).
+
+    Arguments as in `attention_gradients`. q, k, v and dO are rounded to ``dtype``, and P, dP and dS
+    are stored in it; sums are formed in the accumulator. The gradients are those numbers of
+    ``dtype``, in the accumulator's dtype.
+
+    >>> standard_gradients(*[np.ones((1, 1))] * 3, np.array([[1.001]]), "bfloat16")[2]
+    array([[1.]], dtype=float32)
+    """
+    return _gradients(q, k, v, dO, visible, scale, precision(dtype))
+
+
+def _gradients(
+    q: Array,
+    k: Array,
+    v: Array,
+    dO: Array,
+    visible: Array | None,
+    scale: float | None,
+    form: Precision,
+) -> tuple[Array, Array, Array]:
+    q, k, v, dO = (
+        form.round(np.asarray(x)).astype(form.accumulator, copy=False) for x in (q, k, v, dO)
+    )
+    p = _probabilities(q, repeat_heads(q, k), visible, scale, form)[0]
+    factor = _factor(q, scale, form)
+    with np.errstate(all="ignore"):
+        dp = form.round(dO @ repeat_heads(q, v).swapaxes(-1, -2))
+        ds = form.round(p * (dp - (p * dp).sum(axis=-1, keepdims=True)))
+        dq = factor * (ds @ repeat_heads(q, k))
+        dk = factor * sum_heads(k, ds.swapaxes(-1, -2) @ q)
+        return form.round(dq), form.round(dk), form.round(sum_heads(v, p.swapaxes(-1, -2) @ dO))
+
+
 def _two_pass(
     q: Array, k: Array, v: Array, visible: Array | None, scale: float | None, form: Precision
 ) -> tuple[Array, Array]:
@@ -66,17 +131,38 @@ def _two_pass(
             f"q, k, v have shapes {q.shape}, {k.shape}, {v.shape}: q and k must agree in their "
             "last axis, k and v in their number of rows"
         )
-    factor = form.accumulator.type(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    with np.errstate(all="ignore"):
+        p, lse = _probabilities(q, k, visible, scale, form)
+        return form.round(p @ v), lse
+
+
+def _factor(q: Array, scale: float | None, form: Precision) -> np.floating:
+    return form.accumulator.type(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+
+
+def _probabilities(
+    q: Array, k: Array, visible: Array | None, scale: float | None, form: Precision
+) -> tuple[Array, Array]:
+    """P as stored in a format and LSE (..., heads, n_q), from operands that are numbers of it."""
     # A NaN or infinite operand is the caller's and is carried on, so nothing here may warn.
     with np.errstate(all="ignore"):
-        s = form.round(factor * (q @ k.swapaxes(-1, -2)))
+        s = form.round(_factor(q, scale, form) * (q @ k.swapaxes(-1, -2)))
         if visible is not None:
             s = np.where(visible, s, form.accumulator.type(-np.inf))
         m = s.max(axis=-1, initial=-np.inf, keepdims=True)
         p = np.exp(s - np.where(np.isneginf(m), 0, m))
         l = p.sum(axis=-1, keepdims=True)
         p = form.round(p / np.where(l == 0, 1, l))
-        return form.round(p @ v), (m + np.log(l))[..., 0]
+        return p, (m + np.log(l))[..., 0]
+
+
+def sum_heads(x: Array, repeated: Array) -> Array:
+    """Sums over the query heads that share a head of ``x``: `repeat_heads` the other way."""
+    if repeated.shape[:-2] == x.shape[:-2]:
+        return repeated
+    *batch, kv_heads, _, _ = x.shape
+    shape = (*batch, kv_heads, repeated.shape[-3] // kv_heads, *repeated.shape[-2:])
+    return np.asarray(repeated.reshape(shape).sum(axis=-3))
 
 
 def repeat_heads(q: Array, x: Array) -> Array:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosim.bounds import Bound, compulsory_words, lower_bound
+from iosim.bounds_backward import backward_compulsory_words
 from iosim.errors import IosimError
 from iosim.interconnect import queries_stay
 from iosim.reading.check import Checked, check
 from iosim.reading.count import count
+from iosim.reading.gradients import recomputed_flops
 from iosim.reading.traffic import Traffic
 from iosim.reading.walk import Position, section, tile_name, tile_ranges, tile_words
 from iosim.schedule.registry import Family
@@ -42,6 +44,18 @@ class Simulation:
         """Traffic over the lower bound, both in words."""
         return None if self.bound is None else self.traffic.total_words / self.bound.words
 
+    @property
+    def compulsory_words(self) -> int:
+        """The words that must be moved whatever the schedule and the memory."""
+        if self.checked.backward:
+            return sum(backward_compulsory_words(self.schedule.shape, self.checked.gradients))
+        return sum(compulsory_words(self.schedule.shape))
+
+    @property
+    def recomputed_flops(self) -> int | None:
+        """The FLOPs of a backward pass that form again what was formed before."""
+        return recomputed_flops(self.schedule) if self.checked.backward else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record that `iosim simulate` writes: units in the names, plain numbers."""
         shape = self.schedule.shape
@@ -53,16 +67,8 @@ class Simulation:
         tensors = counts.pop("tensors")
         return {
             "schedule": self.schedule.name,
-            "n_q": shape.n_q,
-            "n_k": shape.n_k,
-            "head_dim": shape.head_dim,
-            "value_dim": shape.value_dim,
-            "batch": shape.batch,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "causal": shape.causal,
-            "align": shape.align,
-            "dtype": shape.dtype,
+            "pass": "backward" if self.checked.backward else "forward",
+            **shape_record(shape),
             "sram_words": self.sram_words,
             "tile_rule": self.tiles.rule,
             "br": sizes.get("br"),
@@ -72,7 +78,8 @@ class Simulation:
             **self._of_ranks(),
             "fits": self.fits,
             "fused": self.checked.fused,
-            "compulsory_words": sum(compulsory_words(shape)),
+            "recomputed_flops": self.recomputed_flops,
+            "compulsory_words": self.compulsory_words,
             "bound": None if self.bound is None else self.bound.name,
             "lower_bound_words": None if self.bound is None else self.bound.words,
             "gap": self.gap,
@@ -80,7 +87,7 @@ class Simulation:
         }
 
     def _of_ranks(self) -> dict[str, Any]:
-        """Return what a record says of several devices: sums over them, and the most of one rank."""
+        """Return what a record says of several devices: sums over all, and the most of one."""
         shares, traffic = self.traffic.ranks, self.traffic
         if not shares:
             return {}
@@ -97,6 +104,22 @@ class Simulation:
             "rank_flops": flops,
             "rank_balance": traffic.flops / (len(shares) * flops),
         }
+
+
+def shape_record(shape: AttentionShape) -> dict[str, Any]:
+    """Return the part of a record that says of which shape it is."""
+    return {
+        "n_q": shape.n_q,
+        "n_k": shape.n_k,
+        "head_dim": shape.head_dim,
+        "value_dim": shape.value_dim,
+        "batch": shape.batch,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "causal": shape.causal,
+        "align": shape.align,
+        "dtype": shape.dtype,
+    }
 
 
 def simulate(

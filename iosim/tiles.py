@@ -1,6 +1,6 @@
 """Tile sizes: by a paper's rule, the largest square that fits, or the least traffic that fits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import isqrt
@@ -213,7 +213,7 @@ def full_tile_peak(schedule: Schedule) -> int:
     """
     kept = kept_axes(schedule)
 
-    def choose(loop: For, blocks: range) -> range:
+    def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
         if loop.dim.name in kept or loop.dim.index in kept:
             return blocks if loop.dim.parent else range(loop.dim.blocks)
         return range(1)

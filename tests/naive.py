@@ -4,6 +4,7 @@ Nothing here imports `iosim.reading`, `iosim.bounds` or `iosim.tiles`, and masks
 the rule that query r sees key c when c <= r + offset, element by element.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import isqrt, prod
@@ -102,6 +103,14 @@ FLOPS = {
     "merge_states": lambda o, i: 3 * _size(o[0]) + 8 * _size(o[1]),
     "row_softmax": lambda o, i: 5 * _size(o[0]),
     "tile_softmax": lambda o, i: 3 * _size(o[0]),
+    "row_dots": lambda o, i: 2 * _size(i[0]),
+    "value_gradient": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "probability_gradient": lambda o, i: _matmul(o[0], i[0], i[1]),
+    "score_gradient": lambda o, i: 2 * _size(o[0]),
+    "softmax_gradient": lambda o, i: 4 * _size(o[0]),
+    "query_gradient": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "key_gradient": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "copy": lambda o, i: 0,
 }
 
 
@@ -221,6 +230,33 @@ def compulsory(shape: AttentionShape):
         + shape.kv_heads * keys * (shape.head_dim + shape.value_dim)
     )
     return read, shape.batch * shape.heads * shape.n_q * shape.value_dim
+
+
+def backward_compulsory(shape: AttentionShape):
+    seen = visible_matrix(shape.n_q, shape.n_k, offset(shape))
+    queries = sum(any(row) for row in seen) * shape.heads
+    keys = sum(any(column) for column in zip(*seen, strict=True)) * shape.kv_heads
+    width = shape.head_dim + shape.value_dim
+    written = shape.heads * shape.n_q * shape.head_dim + shape.kv_heads * shape.n_k * width
+    return shape.batch * (queries + keys) * width, shape.batch * written
+
+
+def backward_general(shape, words):
+    """The general bound for the product dP = dO V^T, in place of S = Q K^T."""
+    return general(replace(shape, head_dim=shape.value_dim), words)
+
+
+def backward_fused(shape, words, per_pair, made=0):
+    """Meetings of a query-side and a key-side word, of which each moved word has M - 1.
+
+    Of a pair there are (q, dO, dq) x (k, v, dk, dv) meetings, each counted `per_pair(s, t)` times,
+    where s and t say whether its words are sums.
+    """
+    d, d_v = shape.head_dim, shape.value_dim
+    query, key = [(d + d_v, 0), (d, 1)], [(d + d_v, 0), (d + d_v, 1)]
+    meetings = sum(a * b * per_pair(s, t) for a, s in query for b, t in key)
+    pairs = shape.batch * shape.heads * visible_pairs(shape)
+    return Fraction(pairs * meetings, words - 1) - made
 
 
 def general(shape, words):

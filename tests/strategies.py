@@ -10,6 +10,8 @@ from iosim.schedule import families
 from iosim.shape import AttentionShape
 
 NAMES = tuple(families())
+FORWARD = tuple(families("forward"))
+BACKWARD = tuple(families("backward"))
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 

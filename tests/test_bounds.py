@@ -1,6 +1,7 @@
 """Lower bounds: their values in exact arithmetic, when they may be claimed, and that they hold."""
 
 import math
+from dataclasses import replace
 
 import naive
 import pytest
@@ -10,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iosim import bounds
-from iosim.bounds import Bound, lower_bound, lower_bounds
+from iosim.bounds import Bound, bounds_of, lower_bound, lower_bounds
+from iosim.bounds_backward import backward_compulsory_words
 from iosim.errors import IosimError
 from iosim.reading.check import Checked, check
 from iosim.reading.count import count
-from iosim.schedule import Schedule, families, family
+from iosim.schedule import Compute, Move, Schedule, families, family
 from iosim.shape import AttentionShape
 
 memories = st.integers(2, 200)
@@ -38,18 +40,40 @@ def test_values_are_those_of_exact_arithmetic(shape: AttentionShape, words: int)
     assert naive.two_matmuls_at_least(shape, words, found["two_matmuls"].words)
 
 
+@given(strategies.shapes(rows=12, width=5), memories)
+def test_backward_values_are_those_of_exact_arithmetic(shape: AttentionShape, words: int) -> None:
+    found = {b.name: b for b in lower_bounds(shape, words, direction="backward")}
+    read, written = naive.backward_compulsory(shape)
+    assert backward_compulsory_words(shape) == (read, written)
+    for name, value in {
+        "backward_compulsory": read + written,
+        "backward_general": naive.backward_general(shape, words),
+        "backward_fused": naive.backward_fused(shape, words, lambda s, t: 1),
+        "backward_fused_again": naive.backward_fused(shape, words, lambda s, t: 1 - s * t),
+        "backward_fused_made": naive.backward_fused(shape, words, lambda s, t: 1 + s * t, written),
+    }.items():
+        assert found[name].words == max(math.ceil(value), 0), name
+
+
 @given(strategies.shapes(rows=10**6, width=256), st.integers(1, 10**7), st.integers(0, 10**6))
 def test_more_memory_never_raises_a_bound(shape: AttentionShape, words: int, more: int) -> None:
-    less, larger = named(shape, words), named(shape, words + more)
-    for name, bound in larger.items():
-        assert 0 <= bound.words <= less[name].words
+    for direction in ("forward", "backward"):
+        less, larger = (
+            {b.name: b.words for b in lower_bounds(shape, m, direction=direction)}
+            for m in (words, words + more)
+        )
+        for name, bound in larger.items():
+            assert 0 <= bound <= less[name]
 
 
 def assert_above_bounds(schedule: Schedule, more: int = 0) -> None:
     checked, total = check(schedule), count(schedule).total_words
     words = checked.peak_words + more
-    for bound in lower_bounds(schedule.shape, words, checked):
+    own = {b.name: b for b in lower_bounds(schedule.shape, words, checked)}
+    for function in (bounds_of("forward") | bounds_of("backward")).values():
+        bound = function(schedule.shape, words, checked)
         assert not bound.holds or total >= bound.words, (bound, total)
+        assert bound == own[bound.name] if bound.name in own else not bound.holds
 
 
 @given(strategies.cases(rows=12, width=6), st.integers(0, 50))
@@ -143,6 +167,72 @@ def test_the_compulsory_traffic_is_reached() -> None:
     )
 
 
+GRADIENTS = ("dQ", "dK", "dV")
+
+
+@given(strategies.shapes(), memories, st.booleans(), st.booleans(), st.integers(0, 500))
+def test_a_backward_bound_is_claimed_only_where_its_hypotheses_hold(
+    shape: AttentionShape, words: int, fused: bool, once: bool, made: int
+) -> None:
+    checked = replace(
+        of(words, fused=fused, whole_rows=True, materialises=True),
+        gradients=GRADIENTS, once=once, gradient_words_made=made,
+    )  # fmt: skip
+    found = named(shape, words, checked)
+    assert list(found) == list(bounds_of("backward"))
+    assert {b.name for b in found.values() if b.holds} == {
+        "backward_compulsory",
+        "backward_general",
+        *(["backward_fused_again"] if fused else []),
+        *(["backward_fused", "backward_fused_made"] if fused and once else []),
+    }
+    least = naive.backward_compulsory(shape)[1]
+    unknown = {b.name: b.words for b in lower_bounds(shape, words, direction="backward")}
+    assert found["backward_fused_made"].words == max(
+        math.ceil(naive.backward_fused(shape, words, lambda s, t: 1 + s * t, made)), 0
+    )
+    if made >= least:
+        assert found["backward_fused_made"].words <= unknown["backward_fused_made"]
+    for name, function in bounds_of("forward").items():
+        assert not function(shape, words, checked).holds, name
+    for name, function in bounds_of("backward").items():
+        forward = of(words, fused=True, whole_rows=True, materialises=True)
+        assert not function(shape, words, forward).holds, name
+
+
+@given(strategies.shapes(rows=30, width=12), st.sampled_from(GRADIENTS))
+def test_half_a_backward_pass_is_held_to_its_own_gradients(
+    shape: AttentionShape, left_out: str
+) -> None:
+    """Without one of its gradients a schedule is neither fused nor owes all compulsory words."""
+    whole = family("flash2_backward").build(replace(shape, dtype="float64"), br=4, bc=4)
+
+    def without(node: object) -> tuple[object, ...]:
+        if isinstance(node, Move) and node.tensor.name == left_out:
+            return ()
+        if isinstance(node, Compute):
+            left = tuple(t for t in node.outputs if t.name != left_out)
+            return (replace(node, outputs=left),) if left else ()
+        return (node,)
+
+    half = trees.edited(whole, without)
+    checked = check(half)
+    assert set(checked.gradients) == set(GRADIENTS) - {left_out}
+    assert not checked.fused
+    assert_above_bounds(half)
+
+
+def test_flash2_backward_reaches_the_fused_bound_to_the_leading_term() -> None:
+    """With 4 B_c d + 3 d <= M it moves the same leading term 12 N^2 d^2 / M."""
+    n, d = 2**22, 128
+    schedule = family("flash2_backward").build(AttentionShape(n, n, d), br=1, bc=512)
+    checked = check(schedule)
+    bound = bounds_of("backward")["backward_fused"](schedule.shape, checked.peak_words, checked)
+    # S_ij and dP_ij (2 words beside 4d of a key), LSE and D (2 beside 3d of a query), and O(N d).
+    gap = count(schedule).total_words / bound.words
+    assert 1 <= gap <= (1 + 2 / (4 * d) + 1 / 512) * (1 + 2 / (3 * d)) + 0.001
+
+
 def test_flash2_reaches_the_fused_bound_to_the_leading_term() -> None:
     """With (B_r + 1) D <= M it moves the same leading term 4 N^2 d^2 / M."""
     for n, d in ((2**20, 64), (2**22, 128)):
@@ -201,9 +291,15 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
     }
     both = {"compulsory", "general", "general_large_memory"}
     rows = {"whole_rows", "whole_rows_large_memory"}
+    backward = {"backward_compulsory", "backward_general"}
+    fused_backward = {"backward_fused", "backward_fused_again", "backward_fused_made"}
     assert held == {
         "standard": both | rows | {"two_matmuls"},
         "standard_tiled": both | {"two_matmuls"},
         "flash1": both | rows | {"fused"},
         "flash2": both | rows | {"fused"},
+        "standard_backward": backward,
+        "flash1_backward": backward | fused_backward,
+        "flash2_backward": backward | fused_backward,
+        "flash2_backward_q": backward,
     }

@@ -9,6 +9,7 @@ import strategies
 import trees
 from hypothesis import given
 from hypothesis import strategies as st
+from inputs import run as run_of
 
 from iosim import bounds
 from iosim.errors import CapacityError, ScheduleError
@@ -256,6 +257,10 @@ def smallest(name: str) -> Schedule:
     return family.build(SHAPE, **dict.fromkeys(family.tiles, 2))
 
 
+# Lines of listings that nothing reads from: FA1 clears dK and dV in HBM, and then on chip again.
+NEEDLESS = {"initialise dK = 0, dV = 0 in HBM"}
+
+
 @pytest.mark.parametrize("name", sorted(families()))
 def test_every_move_and_computation_is_needed(name: str) -> None:
     """Leave one out: check refuses it, or what it computes is wrong."""
@@ -270,14 +275,17 @@ def test_every_move_and_computation_is_needed(name: str) -> None:
         return [
             outputs[name]
             for inputs in data
-            for outputs in [execute(schedule, *inputs).outputs]
+            for outputs in [run_of(schedule, *inputs).outputs]
             for name in sorted(outputs)
         ]
 
     right = run(schedule)
     seen = set()
     for node, without in trees.edits_of_one(schedule, (Move, Compute), times=0):
+        assert isinstance(node, Move | Compute)
         seen.add(type(node))
+        if node.line in NEEDLESS:
+            continue
         try:
             wrong = run(without)
         except ScheduleError:
@@ -291,8 +299,8 @@ def test_every_move_and_computation_is_needed(name: str) -> None:
 def test_no_move_but_a_store_may_be_made_twice(name: str) -> None:
     for node, twice in trees.edits_of_one(smallest(name), Move, times=2):
         assert isinstance(node, Move)
-        if node.kind == "store":
-            assert count(twice).write_words > count(smallest(name)).write_words
+        if node.kind in ("store", "add"):
+            assert count(twice).total_words > count(smallest(name)).total_words
             check(twice)
         else:
             with pytest.raises(ScheduleError, match="resident"):

@@ -24,9 +24,21 @@ from iosim.reading.check import check
 from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
-from iosim.schedule import Dim, Family, Schedule, Tensor, families, family, free, load, problem
+from iosim.schedule import (
+    Dim,
+    Family,
+    Schedule,
+    Tensor,
+    backward_of,
+    families,
+    family,
+    free,
+    load,
+    problem,
+)
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
+from iosim.training import training_step
 
 SHAPE = AttentionShape(8, 8, 4)
 GOOD: dict[str, Any] = {"n_q": 4, "n_k": 4, "head_dim": 4}
@@ -48,6 +60,20 @@ def other_input() -> object:
     x = Tensor("X", (Dim("rows", 5),), "float32", "input")
     zeros = np.zeros((8, 4))
     return execute(Schedule("x", SHAPE, (*load("load X", x), *free(x))), zeros, zeros, zeros)
+
+
+def backward(**given: object) -> Callable[[], object]:
+    """Run a backward pass with these inputs beside Q, K and V; by default with none."""
+    zeros = np.zeros((8, 4))
+    schedule = family("flash1_backward").build(SHAPE, br=2, bc=2)
+    kept = {"dO": zeros, "O": zeros, "l": np.ones(8), "m": np.zeros(8)}
+    return lambda: execute(schedule, zeros, zeros, zeros, **(kept | given))  # type: ignore[arg-type]
+
+
+def other_forward() -> object:
+    """A training step whose forward pass stores P, and whose backward pass reads LSE."""
+    built = family("flash2_backward").build(SHAPE, br=2, bc=2), family("standard").build(SHAPE)
+    return training_step(*built, *[np.zeros((8, 4))] * 4)
 
 
 def tiles(name: str, words: int | None, rule: str = "best", **given: int) -> Callable[[], object]:
@@ -100,7 +126,15 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("shape of x", "None"),
     ),
     "one symbol": (same_symbol, ("'n'", "5", "6")),
-    "an input that is none": (other_input, ("'X'", "Q, K and V")),
+    "an input that is none": (backward(LSE=np.zeros(8)), ("'LSE'", "flash1_backward", "dO, l, m")),
+    "another shape of dO": (backward(dO=np.zeros((8, 3))), ("dO has shape (8, 3)", "(1, 1, 8, 4)")),
+    "another shape of l": (backward(l=np.zeros((8, 1))), ("l has shape (8, 1)", "(1, 1, 8)")),
+    "no backward pass": (
+        lambda: backward_of(family("standard_tiled")),
+        ("'standard_tiled'", "standard, flash1, flash2"),
+    ),
+    "a step of two families": (other_forward, ("flash2_backward", "LSE", "standard", "S, P")),
+    "a missing input": (other_input, ("'X'", "is missing", "give X=...")),
 }
 
 
@@ -128,12 +162,16 @@ MODULES = (
     "shape",
     "bounds",
     "tiles",
+    "training",
+    "bounds_backward",
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
         "standard", "standard_tiled", "flash1", "flash2",
+        "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
     *(f"reading.{name}" for name in (
-        "count", "check", "execute", "formula", "residency", "walk", "extent", "traffic",
+        "count", "check", "gradients", "execute", "formula", "residency", "walk", "extent",
+        "traffic",
     )),
 )  # fmt: skip
 

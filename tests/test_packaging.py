@@ -41,6 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("iosim", "gpu", "proofs"):
         unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, source / name, ignore=unwanted)
+    shutil.copytree(ROOT / "docs" / "data", source / "docs" / "data", ignore=unwanted)
     build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
     result = subprocess.run(
         [sys.executable, "-c", build],
@@ -62,7 +63,8 @@ def test_wheel_holds_every_source_file_once(wheel: Path) -> None:
         "iosim",
         f"iosim-{iosim.__version__}.dist-info",
     }
-    places = [("iosim", "iosim"), ("gpu", "iosim/gpu"), ("proofs", "iosim/proofs")]
+    places = [("iosim", "iosim"), ("gpu", "iosim/gpu"), ("proofs", "iosim/proofs"),
+              ("docs/data", "iosim/recordings")]  # fmt: skip
     expected = {
         f"{place}/{path.relative_to(ROOT / folder).as_posix()}"
         for folder, place in places

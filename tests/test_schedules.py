@@ -13,7 +13,7 @@ from iosim.reading.check import check
 from iosim.reading.count import count
 from iosim.schedule import Move, families, family
 from iosim.schedule.listing import listing
-from iosim.schedule.operations import OPERATIONS
+from iosim.schedule.operations import operations
 from iosim.schedule.tree import Compute, nodes
 from iosim.shape import AttentionShape
 
@@ -22,7 +22,8 @@ sizes = st.integers(1, 12)
 
 
 def test_the_registry() -> None:
-    assert list(families()) == ["standard", "standard_tiled", "flash1", "flash2"]
+    assert strategies.FORWARD == ("standard", "standard_tiled", "flash1", "flash2")
+    assert list(families()) == [*strategies.FORWARD, *strategies.BACKWARD]
     for name, known in families().items():
         assert known.name == name
         assert family(name) == known
@@ -30,7 +31,11 @@ def test_the_registry() -> None:
         assert known.summary
         assert known.tiles == tuple(inspect.signature(known.build).parameters)[1:]
         assert name in strategies.NAMES
-    assert {name for name, known in families().items() if known.paper} == {"flash1", "flash2"}
+    assert {name for name, known in families().items() if known.paper} == {
+        "flash1",
+        "flash2",
+        "flash1_backward",
+    }
 
 
 @pytest.mark.parametrize(("wrong", "near"), [("flash3", "flash"), ("standart", "'standard'")])
@@ -158,7 +163,7 @@ def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
         for node, _ in nodes(known.build(shape, **dict.fromkeys(known.tiles, 2)).body)
         if isinstance(node, Compute)
     }
-    assert used == set(OPERATIONS) == set(naive.FLOPS)
+    assert used == set(operations()) == set(naive.FLOPS)
 
 
 def test_listings_indent_by_the_loops_they_name() -> None:

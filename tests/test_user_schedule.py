@@ -19,7 +19,7 @@ from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
 from iosim.schedule import families, family
-from iosim.schedule.operations import ANY, OPERATIONS
+from iosim.schedule.operations import ANY, operations
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 
@@ -247,5 +247,5 @@ def test_the_page_lists_every_operation_with_its_operands() -> None:
     listed = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", page, re.MULTILINE))
     assert listed == {
         name: "anything" if known.takes == ANY else known.takes
-        for name, known in OPERATIONS.items()
+        for name, known in operations().items()
     }

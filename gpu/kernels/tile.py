@@ -20,6 +20,19 @@ UNROLLED_COPIES = 8
 NEGATIVE_INFINITY = np.float32(-np.inf)
 
 
+def copying_threads(threads: int, total: int) -> int:
+    """Return how many of a block's threads copy `total` chunks: all, or so many that none idles.
+
+    The counter of bytes copied is exact only where every thread that copies does in every round
+    (measured).
+
+    >>> copying_threads(384, 1536), copying_threads(384, 512), copying_threads(96, 100)
+    (384, 256, 96)
+    """
+    powers = [1 << i for i in range(5, 11) if 1 << i <= threads]
+    return next((n for n in (threads, *reversed(powers)) if total and total % n == 0), threads)
+
+
 def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) -> Any:
     """Return copy(destination, address, stride, rows): a tile from global to shared memory.
 
@@ -29,11 +42,13 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
     thread, copy_async = lane.thread, lane.copy_async
     load_2, store_shared_2 = lane.load_2, lane.store_shared_2
     load_4, store_shared_int = lane.load_4, lane.store_shared_int
-    threads, item = v.threads, v.item
+    item = v.item
     pitch, shift, bits = form
     panel = tile_rows * PANEL if v.warpgroup else 0
     chunks = row_bytes // CHUNK
     total = tile_rows * chunks
+    block_threads = v.threads
+    threads = copying_threads(block_threads, total)
     rounds = -(-total // threads)
     even = total % threads == 0
     regular = chunks and threads % chunks == 0
@@ -81,8 +96,8 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
     per_chunk = CHUNK // item
 
     def copy_words(destination, address, stride, rows):
-        for i in range((tile_rows * words + threads - 1) // threads):
-            at = thread() + i * threads
+        for i in range((tile_rows * words + block_threads - 1) // block_threads):
+            at = thread() + i * block_threads
             row = at // words
             word = at - row * words
             if row < tile_rows:
@@ -100,9 +115,18 @@ def copier(lane: Any, v: Variant, tile_rows: int, row_bytes: int, form: Layout) 
 
     if not v.aligned or row_bytes % CHUNK:
         return lane.device(copy_words)
+    copy_all = copy_any
     if regular:
-        return lane.device(copy_regular if rounds <= UNROLLED_COPIES else copy_rolled)
-    return lane.device(copy_any)
+        copy_all = copy_regular if rounds <= UNROLLED_COPIES else copy_rolled
+    copy_all = lane.device(copy_all)
+    if threads == block_threads:
+        return copy_all
+
+    def copy_some(destination, address, stride, rows):
+        if thread() < threads:
+            copy_all(destination, address, stride, rows)
+
+    return lane.device(copy_some)
 
 
 def padder(lane: Any, v: Variant) -> Any:

@@ -29,12 +29,13 @@ COLUMNS = (
 
 
 @click.command()
+@options.direction
 @options.simulation
-def bound(form: str, output: Path | None, **given: Any) -> None:
+def bound(direction: str | None, form: str, output: Path | None, **given: Any) -> None:
     """Give lower bounds, with their regime and range.
 
     Words cover batch and heads. With --schedule, holds says whether each bound may be claimed for
-    that schedule; without, only the bounds of every schedule are claimed.
+    that schedule; without, only the bounds of every schedule of the pass are claimed.
     """
     records = [
         {
@@ -61,21 +62,24 @@ def bound(form: str, output: Path | None, **given: Any) -> None:
         }
         for case in cases(given, need_memory=True)
         if (words := case.sram_words) is not None
-        for name, found in _claims(case, words, given)
+        for name, found in _claims(case, words, given, direction)
     ]
     columns = [c for c in COLUMNS if c != "schedule" or given["schedule"]]
     write_text(output, render(records, form, columns))
 
 
-def _claims(case: Case, words: int, given: dict[str, Any]) -> Iterator[tuple[str | None, Bound]]:
+def _claims(
+    case: Case, words: int, given: dict[str, Any], direction: str | None
+) -> Iterator[tuple[str | None, Bound]]:
     """Yield the bounds for no schedule in particular, or for each schedule by name."""
     if not given["schedule"]:
-        yield from ((None, found) for found in lower_bounds(case.shape, words))
+        bounds = lower_bounds(case.shape, words, direction=direction or "forward")
+        yield from ((None, found) for found in bounds)
         return
-    for family in schedules(given, ()):
+    for family in schedules(given, (), direction):
         for run in simulations_of(family, case, given):
             for found in lower_bounds(case.shape, words, run.checked):
-                if not run.fits and found.name != "compulsory":
+                if not run.fits and not found.any_memory:
                     peak = run.traffic.peak_words
                     found = replace(
                         found, holds=False, reason=f"the schedule needs {peak} words, more than M"

@@ -11,7 +11,8 @@ from iosim.cli.options import resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
 from iosim.model_config import ModelHeads
 from iosim.report import Simulation, simulate
-from iosim.schedule.registry import Family, family
+from iosim.report_step import Step
+from iosim.schedule.registry import Family, backward_of, family, forward_of
 from iosim.shape import AttentionShape
 
 
@@ -72,22 +73,44 @@ def cases(options: dict[str, Any], *, need_memory: bool = False) -> Iterator[Cas
             yield Case(shape, words)
 
 
-def simulations(options: dict[str, Any], default: tuple[str, ...]) -> Iterator[Simulation]:
+def simulations(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None = None
+) -> Iterator[Simulation]:
     """Yield one run for each case, schedule and combination of tile sizes."""
     for case in cases(options):
-        for chosen in schedules(options, default):
+        for chosen in schedules(options, default, direction):
             yield from simulations_of(chosen, case, options)
+
+
+def passes(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None
+) -> Iterator[Simulation | Step]:
+    """Yield the runs of the pass asked for; of both, the two runs and then their sum."""
+    if direction != "both":
+        yield from simulations(options, default, direction)
+        return
+    for case in cases(options):
+        for chosen in schedules(options, default):
+            forward, backward = (
+                list(simulations_of(of(chosen), case, options)) for of in (forward_of, backward_of)
+            )
+            # Either may have no tile sizes; otherwise both have run with the same ones.
+            alike = len(forward) == len(backward)
+            for pair in (
+                zip(forward, backward, strict=True) if alike else product(forward, backward)
+            ):
+                yield from (*pair, Step(*pair))
 
 
 def simulations_of(
     chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
 ) -> Iterator[Simulation]:
     """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
-    for family in with_ranks(chosen, options):
-        for sizes in given_tiles(options) if family.tiles else ({},):
+    for bound in with_ranks(chosen, options):
+        for sizes in given_tiles(options) if bound.tiles else ({},):
             for rule in rules or (options["tiles"] or "best",):
                 yield simulate(
-                    family, case.shape, sram_words=case.sram_words, rule=rule, given=sizes
+                    bound, case.shape, sram_words=case.sram_words, rule=rule, given=sizes
                 )
 
 
@@ -99,7 +122,7 @@ def with_ranks(chosen: Family, options: dict[str, Any]) -> Iterator[Family]:
     if "ranks" not in chosen.settings:
         yield chosen
         return
-    if options["ranks"] is None:
+    if options.get("ranks") is None:
         raise IosimError(
             f"--ranks is missing; {chosen.name} runs on several devices, so write --ranks 4"
         )
@@ -107,18 +130,24 @@ def with_ranks(chosen: Family, options: dict[str, Any]) -> Iterator[Family]:
         yield chosen.with_settings(ranks=ranks)
 
 
-def schedules(options: dict[str, Any], default: tuple[str, ...]) -> list[Family]:
+def schedules(
+    options: dict[str, Any], default: tuple[str, ...], direction: str | None = None
+) -> list[Family]:
     """Return the schedules that the options name, or those of `default`.
 
-    Raises IosimError where --ranks is given and none of them runs on several devices.
+    With a `direction`, "forward" or "backward", that pass of each of them, and each once. Raises
+    IosimError where --ranks is given and none of them runs on several devices.
     """
-    chosen = [family(name) for name in options["schedule"] or default]
-    if options.get("ranks") and not any("ranks" in each.settings for each in chosen):
+    named = [family(name) for name in options["schedule"] or default]
+    if options.get("ranks") and not any("ranks" in each.settings for each in named):
         raise IosimError(
             f"--ranks {options['ranks'][0]} is about schedules of several devices, but "
-            f"{', '.join(each.name for each in chosen)} runs on one; write --schedule ring"
+            f"{', '.join(each.name for each in named)} runs on one; write --schedule ring"
         )
-    return chosen
+    if direction is None:
+        return named
+    of = forward_of if direction == "forward" else backward_of
+    return list({chosen.name: chosen for chosen in map(of, named)}.values())
 
 
 def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:

@@ -17,14 +17,15 @@ from iosim.units import format_bytes, format_count
 
 
 @click.command()
+@options.direction
 @options.simulation
-def explain(form: str, output: Path | None, **given: Any) -> None:
+def explain(direction: str | None, form: str, output: Path | None, **given: Any) -> None:
     """Print a schedule's listing with the traffic of each line.
 
     Each line that moves anything shows its words by tensor, as a formula and as a number, and its
     share of all words. Words cover batch and heads.
     """
-    runs = list(simulations(given, ("flash1",)))
+    runs = list(simulations(given, ("flash1",), direction))
     if form == "table":
         text = "\n".join(_page(run) for run in runs)
     else:
@@ -37,7 +38,7 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
     found = formula(run.schedule)
     head = run.to_dict()
     for line in _first_lines(run):
-        read, write = (found.words(d, line=line.text) for d in ("read", "write"))
+        read, write, add = (found.words(d, line=line.text) for d in ("read", "write", "add"))
         words = found.words(line=line.text).value(found.values)
         sent = found.words("interconnect", line=line.text)
         between = {
@@ -53,10 +54,18 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
             "write_formula": str(write),
             "read_words": read.value(found.values),
             "write_words": write.value(found.values),
+            **_added(add, found),
             "share": words / run.traffic.total_words,
             **(between if run.schedule.ranks is not None else {}),
             **{key: head[key] for key in ("n_q", "n_k", "head_dim", "heads", "br", "bc")},
         }
+
+
+def _added(add: Polynomial, found: Formula) -> dict[str, Any]:
+    """Return the part of a record about words added in slow memory, if there are any."""
+    if not add.terms:
+        return {}
+    return {"add_formula": str(add), "add_words": add.value(found.values)}
 
 
 def _first_lines(run: Simulation) -> Iterator[Line]:

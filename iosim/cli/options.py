@@ -90,8 +90,17 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_tiled, flash1, flash2, on several devices ring, ulysses, "
-    "tree_decoding, or path/to/file.py:name for one of your own; several with commas.",
+    help="Schedules: standard, standard_tiled, flash1, flash2, their backward passes "
+    "standard_backward, flash1_backward, flash2_backward, flash2_backward_q, on several devices "
+    "ring, ulysses, tree_decoding, or path/to/file.py:name for one of your own; several with "
+    "commas.",
+)
+direction = click.option(
+    "--pass",
+    "direction",
+    type=click.Choice(["forward", "backward"]),
+    help="The pass of each schedule named: its forward or its backward one.  [default: that of "
+    "the schedule]",
 )
 seq_len = click.option(
     "--seq-len", type=SWEEP, help="Queries: 8k, a list 1k,2k,4k or a range 1k..64k:x2."
@@ -143,9 +152,7 @@ tiles = click.option(
     help="The rule for tile sizes that are not given: the paper's, the largest square tile that "
     "fits, or the one of the least traffic.",
 )
-ranks = click.option(
-    "--ranks", type=SWEEP, help="Devices, for ring, ulysses and tree_decoding: p."
-)
+ranks = click.option("--ranks", type=SWEEP, help="Devices, for ring, ulysses and tree_decoding: p.")
 form = click.option(
     "--format",
     "form",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iosim import units
-from iosim.cli import options
+from iosim.cli import options, recordings
 from iosim.errors import IosimError
 from iosim.machine import Machine
 from iosim.measured import load
@@ -53,7 +53,8 @@ def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Pat
     "--measured",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The recording of gpu measure that the figure 'measured' shows.",
+    help="For the figure 'measured': a recording of gpu measure, not a run or the recording that "
+    "comes with iosim.",
 )
 @click.option(
     "-o",
@@ -83,7 +84,8 @@ def plot(
 
     WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c), cache (LRU and OPT caches of
     every size beside the explicit scratchpad; --seq-len 256 by default), rounding (errors, not
-    traffic) or measured (bytes that a GPU moved, in a recording, against the count). The option
+    traffic) or measured (bytes that a GPU moves, against the count: of the recording given, else
+    of a run on the GPU that is here, else of a recording that comes with iosim). The option
     that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim 32,64,128
     or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
     --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a
@@ -91,13 +93,24 @@ def plot(
 
     The figure goes to the file of -o, or to WHAT.svg in this folder; its path is printed.
     """
-    if (what == "measured") != (measured is not None):
+    if measured is not None and what != "measured":
         raise IosimError(
-            "the figure 'measured' and --measured go together; write iosim plot measured "
-            "--measured FILE, with a recording of iosim gpu measure"
+            f"--measured {str(measured)!r} is for the figure 'measured', not {what!r}; write "
+            "iosim plot measured --measured FILE"
         )
-    if measured is not None:
-        _write(figures.draw_measured(load(measured)), output)
+    if what == "measured":
+        if measured is None:
+            dims = head_dim or (None if model else recordings.HEAD_DIMS)
+            found = recordings.here_or_kept(
+                schedule or recordings.SCHEDULES,
+                seq_len or recordings.LENGTHS,
+                options.resolve_heads(dims, heads, kv_heads, model),
+                dtype,
+                causal,
+            )
+        else:
+            found = load(measured)
+        _write(figures.draw_measured(found), output)
         return
     for option, given in (("--seq-len", seq_len), ("--head-dim", head_dim), ("--sram", sram)):
         _check_number(what, option, given)

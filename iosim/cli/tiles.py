@@ -30,17 +30,19 @@ COLUMNS = (
 
 
 @click.command()
+@options.direction
 @options.simulation
-def tiles(form: str, output: Path | None, **given: Any) -> None:
+def tiles(direction: str | None, form: str, output: Path | None, **given: Any) -> None:
     """Find tile sizes that fit in a memory.
 
     For each schedule the paper's rule (which may not fit), the largest square tile that fits, and
     the tile of the least traffic; one of them with --tiles. peak (words) is what must fit in the
     memory; peak (bytes) counts accumulators and statistics as the float32 that they are.
     """
+    default = SCHEDULES if direction is None else SCHEDULES[:2]  # which have both passes
     records = []
     for case in cases(given, need_memory=True):
-        for family in schedules(given, SCHEDULES):
+        for family in schedules(given, default, direction):
             if not family.tiles:
                 raise IosimError(f"--schedule {family.name} has no tile sizes; name one that has")
             rules = [rule for rule in RULES if rule != "paper" or family.paper]

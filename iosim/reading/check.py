@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
+from iosim.reading.gradients import Meetings, words_made
 from iosim.reading.holdings import Holdings
 from iosim.reading.residency import FastMemory, where
-from iosim.reading.walk import Position, Ranges, corner_blocks, tile_ranges, walk
+from iosim.reading.walk import Position, Ranges, corner_blocks, tile_ranges, walk, whole_rows
 from iosim.schedule.operations import find_operation
 from iosim.schedule.tree import Compute, Move, Schedule, Tensor
 
@@ -26,6 +27,11 @@ class Checked:
     whole row of O. It `materialises` when its scores go to slow memory and its probabilities come
     back from there, so that each matmul stands alone; it `rematerialises` when it forms some score
     more than once. `ranks` is the number of devices it runs on.
+
+    `gradients` are those of dQ, dK, dV that it computes: none in a forward pass. A `backward`
+    schedule is `fused` when each pair of a query and a key is processed while the whole rows of Q,
+    dO, dQ, K, V, dK and dV are in fast memory, and it does so `once` when no pair is processed
+    twice; `gradient_words_made` are the words of dQ, dK, dV for which it makes room without a load.
     """
 
     peak_words: int
@@ -35,6 +41,14 @@ class Checked:
     materialises: bool
     rematerialises: bool
     ranks: int = 1
+    gradients: tuple[str, ...] = ()
+    once: bool = False
+    gradient_words_made: int = 0
+
+    @property
+    def backward(self) -> bool:
+        """Whether the schedule is one of a backward pass."""
+        return bool(self.gradients)
 
 
 def check(schedule: Schedule, capacity: int | None = None) -> Checked:
@@ -56,6 +70,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     memory = FastMemory(capacity)
     holdings = None if schedule.ranks is None else Holdings(schedule, schedule.ranks)
     products = _Products()
+    meetings = Meetings(schedule)
     outputs = set()
     written: set[tuple[str, object]] = set()
     for node, position in walk(schedule, corner_blocks(schedule)):
@@ -74,6 +89,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
                     f"{where(node)}: {node.kind} of {node.tensor.name}, which was never computed"
                 )
             products.see_move(node)
+            meetings.see_move(node, key)
         else:
             for tensor in node.outputs:
                 memory.require(tensor, tile_ranges(tensor, position), node)
@@ -86,15 +102,19 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
                     )
             written.update((t.name, tile_ranges(t, position)) for t in node.outputs)
             products.see_compute(node, position, memory)
+            meetings.see_compute(node, position, memory)
     memory.finish(schedule, outputs)
     return Checked(
         peak_words=memory.peak_words,
         peak_bytes=memory.peak_bytes,
-        fused=products.fused,
+        fused=meetings.fused if meetings.gradients else products.fused,
         whole_rows=products.whole_rows,
         materialises=products.materialises,
         rematerialises=products.rematerialises,
         ranks=1 if schedule.ranks is None else schedule.ranks.count,
+        gradients=meetings.gradients,
+        once=meetings.once,
+        gradient_words_made=words_made(schedule) if meetings.gradients else 0,
     )
 
 
@@ -168,7 +188,7 @@ class _Products:
         """Return whether the whole rows of Q, K, V and O of the current tile are resident."""
         own = (product.inputs[1], product.outputs[0])
         return bool(self.operands) and all(
-            (tensor.name, _whole_rows(tensor, position)) in memory.tiles
+            (tensor.name, whole_rows(tensor, position)) in memory.tiles
             for pair in (own, *self.operands.values())
             for tensor in pair
         )
@@ -188,10 +208,4 @@ class _Products:
 
 def _all_whole(tensors: Iterable[Tensor], position: Position) -> bool:
     """Return whether the current tiles hold all words of their rows."""
-    return all(tile_ranges(t, position) == _whole_rows(t, position) for t in tensors)
-
-
-def _whole_rows(tensor: Tensor, position: Position) -> tuple[tuple[int, int], ...]:
-    """Return the current rows of a tensor at full width: all words of its last axis."""
-    ranges = tile_ranges(tensor, position)
-    return (*ranges[:-1], (0, tensor.axes[-1].n))
+    return all(tile_ranges(t, position) == whole_rows(t, position) for t in tensors)

@@ -11,7 +11,7 @@ from iosim.reading.traffic import COUNTED, DIRECTIONS, Share, Tally, Traffic, it
 from iosim.reading.walk import corner_blocks, walk
 from iosim.schedule.operations import find_operation
 from iosim.schedule.ranks import Ranks
-from iosim.schedule.tree import Compute, Move, Schedule, nodes
+from iosim.schedule.tree import Compute, For, Move, Schedule, nodes
 
 
 def count(schedule: Schedule) -> Traffic:
@@ -56,13 +56,18 @@ def _tally(schedule: Schedule) -> Tally:
 
 
 def _flops(schedule: Schedule) -> int:
+    return sum(
+        flops_of(node, loops) for node, loops in nodes(schedule.body) if isinstance(node, Compute)
+    )
+
+
+def flops_of(node: Compute, loops: tuple[For, ...]) -> int:
+    """Return the FLOPs of a computation in all iterations of the loops around it."""
+    operands = (*node.outputs, *node.inputs)
     flops = 0
-    for node, loops in nodes(schedule.body):
-        if isinstance(node, Compute):
-            operands = (*node.outputs, *node.inputs)
-            for coefficient, which in find_operation(node).flops:
-                axes = union(operands[i] for i in which)
-                flops += coefficient * prod(f.value for f in factors(axes, loops))
+    for coefficient, which in find_operation(node).flops:
+        axes = union(operands[i] for i in which)
+        flops += coefficient * prod(f.value for f in factors(axes, loops))
     return flops
 
 
@@ -88,6 +93,4 @@ def _shares(schedule: Schedule, ranks: Ranks) -> tuple[Share, ...]:
             for coefficient, which in find_operation(node).flops:
                 axes = union(operands[i] for i in which)
                 add("flops", by_rank(axes, loops, ranks), coefficient)
-    return tuple(
-        Share(*(found[way][rank] for way in ways)) for rank in range(ranks.count)
-    )
+    return tuple(Share(*(found[way][rank] for way in ways)) for rank in range(ranks.count))

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.precision import Precision, precision
-from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.lockstep import run_ranks
+from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.traffic import DIRECTIONS, Share, Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
 from iosim.schedule.operations import Operation, find_operation
@@ -30,11 +30,14 @@ Array = NDArray[Any]
 class Execution:
     """The outputs by tensor name, in the shape (..., heads, rows[, width]), and the traffic made.
 
-    `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none.
+    `O` and `LSE` are the usual outputs; LSE is None where the schedule writes none. `kept` holds
+    the other tensors that are left in slow memory (P, or l and m), in the same form: what a
+    backward pass may read beside the outputs.
     """
 
     outputs: dict[str, Array]
     traffic: Traffic
+    kept: dict[str, Array]
 
     @property
     def O(self) -> Array:
@@ -55,15 +58,18 @@ def execute(
     *,
     capacity: int | None = None,
     scale: float | None = None,
+    **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
 
-    Leading axes of size 1 may be left out, and the outputs leave them out too. The arrays are
+    A backward schedule takes its `others` inputs by the names of their tensors: dO (batch, heads,
+    n_q, d_v) and what the forward pass left of O, LSE, m, l and P (see `iosim.training`). Leading
+    axes of size 1 may be left out, and the outputs leave them out too. The arrays are
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
     is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. Raises IosimError for
-    arrays that do not have the shape, ScheduleError or CapacityError as `check` does, and
-    ScheduleError for a read of words that nothing has written.
+    arrays that do not have the shape and inputs that are missing or not asked for, ScheduleError or
+    CapacityError as `check` does, and ScheduleError for a read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -76,6 +82,7 @@ def execute(
     form = precision(shape.dtype)
     arrays = {"Q": np.asarray(q), "K": np.asarray(k), "V": np.asarray(v)}
     leading = _leading_axes(arrays, shape)
+    arrays |= _other_inputs(schedule, others, leading)
     tally = Tally()
     context = _Context(schedule, form, 1 / math.sqrt(shape.head_dim) if scale is None else scale)
     operations = {
@@ -106,6 +113,11 @@ def execute(
             name: _output(schedule, name, devices, leading)
             for name in sorted(devices[0].slow.outputs)
         },
+        kept={
+            name: devices[0].slow.array(name, leading)
+            for name in devices[0].slow.kept
+            if schedule.ranks is None
+        },
         traffic=Traffic(
             tensors=tally.tensors,
             lines=tally.lines,
@@ -130,6 +142,55 @@ def _leading_axes(arrays: Mapping[str, Array], shape: AttentionShape) -> int:
         if array.shape != full[len(dropped) :] or any(size != 1 for size in dropped):
             raise IosimError(f"{name} has shape {array.shape}, but the schedule is for {full}")
     return leading
+
+
+def inputs_of(schedule: Schedule) -> dict[str, Tensor]:
+    """Return the tensors that start in slow memory, by name.
+
+    >>> from iosim.schedule import family
+    >>> backward = family("flash2_backward").build(AttentionShape(5, 7, 2), br=2, bc=3)
+    >>> sorted(inputs_of(backward))
+    ['K', 'LSE', 'O', 'Q', 'V', 'dO']
+    """
+    moves = (node for node, _ in nodes(schedule.body) if isinstance(node, Move))
+    return {move.tensor.name: move.tensor for move in moves if move.tensor.place == "input"}
+
+
+def _other_inputs(
+    schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
+) -> dict[str, Array]:
+    """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
+    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in ("Q", "K", "V")}
+    for name in given:
+        if name not in wanted:
+            asked = f"; it reads {', '.join(wanted)}" if wanted else " beside Q, K and V"
+            raise IosimError(f"{schedule.name} reads no input {name!r}{asked}")
+    arrays = {}
+    for name, tensor in wanted.items():
+        if name not in given:
+            what = "the gradient of O" if name == "dO" else "which the forward pass leaves"
+            raise IosimError(
+                f"input {name!r} of {schedule.name} is missing; give {name}=..., {what}"
+            )
+        arrays[name] = np.asarray(given[name])
+        full = _shape(tensor)
+        if arrays[name].shape != _shape(tensor, leading):
+            raise IosimError(
+                f"{name} has shape {arrays[name].shape}, but the schedule is for {full}"
+            )
+    return arrays
+
+
+def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
+    """Return the shape (batch, heads, rows[, width]) of a tensor: its heads are one axis.
+
+    The last `leading` of (batch, heads) stay; a tensor without these axes has its own shape.
+    """
+    sizes = [dim.n for dim in tensor.axes]
+    indexed = sum(dim.indexed for dim in tensor.axes)
+    if not indexed:
+        return tuple(sizes)
+    return (sizes[0], math.prod(sizes[1:indexed]))[2 - leading :] + tuple(sizes[indexed:])
 
 
 class _Context:
@@ -254,17 +315,18 @@ class _SlowMemory:
         self.moved = 0
         self.outputs: set[str] = set()
         self._passing: dict[str, Ranges] = {}  # what came from the rank before, in a ring
+        self.kept: list[str] = []
+        self._tensors: dict[str, Tensor] = {}
         self._arrays: dict[str, Array] = {}
         self._written: dict[str, NDArray[np.bool_]] = {}
         for node, _ in nodes(schedule.body):
             if not isinstance(node, Move) or node.tensor.name in self._arrays:
                 continue
             tensor = node.tensor
+            self._tensors[tensor.name] = tensor
             full = tuple(dim.n for dim in tensor.axes)
             storage = precision(tensor.dtype).storage
             if tensor.place == "input":
-                if tensor.name not in inputs:
-                    raise ScheduleError(f"input {tensor.name!r} is not one of Q, K and V")
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
                 self._arrays[tensor.name] = array.reshape(full)
@@ -277,6 +339,8 @@ class _SlowMemory:
                 self._written[tensor.name] = np.zeros(full, np.bool_)
                 if tensor.place == "output":
                     self.outputs.add(tensor.name)
+                else:
+                    self.kept.append(tensor.name)
 
     def load(self, move: Move, ranges: Ranges) -> Array:
         """Return a copy of a tile in the dtype it is held in."""
@@ -347,6 +411,10 @@ class _SlowMemory:
         written[at] = True
         self.moved = tile.size
 
+    def array(self, name: str, leading: int) -> Array:
+        """Return a tensor with the leading axes (batch, heads) that the inputs had."""
+        return self._arrays[name].reshape(_shape(self._tensors[name], leading))
+
 
 def _output(schedule: Schedule, name: str, devices: Sequence[_Device], leading: int) -> Array:
     """Return an output, from all ranks, with the leading axes (batch, heads) of the inputs.
@@ -371,9 +439,7 @@ def _output(schedule: Schedule, name: str, devices: Sequence[_Device], leading: 
                 raise ScheduleError(f"output {name!r} is another{on} than on rank 0")
         else:
             array[_slices(ranges)] = own
-    batch, kv_heads, group, *rest = array.shape
-    full = (batch, kv_heads * group, *rest)
-    return array.reshape(full[2 - leading :])
+    return array.reshape(_shape(tensor, leading))
 
 
 def _held(tensor: Tensor) -> np.dtype[Any]:

@@ -17,7 +17,23 @@ from iosim.schedule.tree import Move, Schedule, nodes
 Symbols = tuple[str, ...]
 
 # Ranks first, then batch and heads, then how often, then how many rows, then how wide.
-_ORDER = ("p", "p_o", "p_r", "b", "h_kv", "g", "X", "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
+_ORDER = (
+    "p",
+    "p_o",
+    "p_r",
+    "b",
+    "h_kv",
+    "g",
+    "X",
+    "T_r",
+    "T_c",
+    "T_d",
+    "T_v",
+    "n_q",
+    "n_k",
+    "d",
+    "d_v",
+)
 
 
 def _rank(symbol: str) -> tuple[int, str]:
@@ -117,7 +133,11 @@ class Formula:
         total = Polynomial({})
         for entry in self.entries:
             if (
-                (entry.direction in DIRECTIONS.values() if not direction else direction == entry.direction)
+                (
+                    entry.direction in DIRECTIONS.values()
+                    if not direction
+                    else direction == entry.direction
+                )
                 and tensor in ("", entry.tensor)
                 and line in ("", entry.line)
             ):

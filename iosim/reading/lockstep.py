@@ -54,8 +54,8 @@ def only_rank(ranks: Ranks, rank: int) -> Blocks:
 
 def _related_axes(schedule: Schedule) -> set[str]:
     """Return the axes of which loops related to the ranks visit some blocks."""
-    loops = (node for node, _ in nodes(schedule.body) if isinstance(node, For))
-    return {loop.relation.key for loop in loops if isinstance(loop.relation, RankRelation)}
+    relations = (node.relation for node, _ in nodes(schedule.body) if isinstance(node, For))
+    return {relation.key for relation in relations if isinstance(relation, RankRelation)}
 
 
 def _ends(move: Move, rank: int, other: int, count: int) -> tuple[int, int]:

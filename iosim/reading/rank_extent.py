@@ -5,7 +5,7 @@ visits some blocks of another axis. What a node touches along these axes (and al
 links to them) is worked out rank by rank; along all others it is the same on every rank.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -84,6 +84,7 @@ def rank_part(axes: Collection[Dim], loops: tuple[For, ...], rank: str) -> RankP
         chosen = (mask.query in has, mask.key in has)
         suffix = [d.count for d in (query, key) if d.index]
         if relation is not None and other in (mask.query, mask.key):
+            assert isinstance(mask, Hashable)
             sums = _masked_visits(mask, relation, query, key, own)
             values = tuple(each.select(*chosen) for each in sums)
             suffix = [relation.name]
@@ -112,7 +113,11 @@ def _mask(loops: tuple[For, ...], own: str) -> Relation | None:
     """Return the mask that links the axis of the ranks to another, if one does."""
     for loop in loops:
         mask = loop.relation
-        if mask is not None and not isinstance(mask, RankRelation) and own in (mask.query, mask.key):
+        if (
+            mask is not None
+            and not isinstance(mask, RankRelation)
+            and own in (mask.query, mask.key)
+        ):
             return mask
     return None
 

@@ -213,6 +213,7 @@ class _Builder:
                 position[dim.name] = (dim, i, dim.range(i, section(dim, position)))
             there = all(first < stop for _, _, (first, stop) in position.values())
             visited = visited_blocks(loop, position) if there else range(0)
+            assert isinstance(visited, range)
             self.ranges.append((visited.start, max(visited.stop, visited.start)))
 
     def _operand(self, tensor: Tensor, around: dict[str, int]) -> int:

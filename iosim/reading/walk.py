@@ -10,10 +10,10 @@ Range = tuple[int, int]
 Ranges = tuple[Range, ...]
 # Where the walk stands: for each axis looped over, the Dim, the block, and the rows it means.
 Position = dict[str, tuple[Dim, int, Range]]
-Blocks = Callable[[For, range], Sequence[int]]
+Blocks = Callable[[For, Sequence[int]], Sequence[int]]
 
 
-def all_blocks(loop: For, blocks: range) -> Sequence[int]:
+def all_blocks(loop: For, blocks: Sequence[int]) -> Sequence[int]:
     """Return every block, as a machine runs them."""
     return blocks
 
@@ -31,7 +31,7 @@ def corner_blocks(schedule: Schedule) -> Blocks:
             related |= {node.relation.query, node.relation.key}
     kept = kept_axes(schedule)
 
-    def choose(loop: For, blocks: range) -> Sequence[int]:
+    def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
         dim = loop.dim
         if dim.name in kept or dim.index in kept:
             return blocks
@@ -113,7 +113,7 @@ def section(dim: Dim, position: Position) -> Range:
     return (0, dim.n) if dim.parent is None else position[dim.name][2]
 
 
-def visited_blocks(loop: For, position: Position) -> range:
+def visited_blocks(loop: For, position: Position) -> Sequence[int]:
     """Return the blocks that a loop visits at a position: all, or those its relation names.
 
     They count from the first block of the current block of the Dim's parent, if it has one.
@@ -135,6 +135,12 @@ def tile_ranges(tensor: Tensor, position: Position) -> Ranges:
     """Return the rows of a tensor's current tile along each of its axes, (first, past the last)."""
     get = position.get
     return tuple([(0, dim.n) if (at := get(dim.name)) is None else at[2] for dim in tensor.axes])
+
+
+def whole_rows(tensor: Tensor, position: Position) -> Ranges:
+    """Return the current rows of a tensor at full width: all words of its last axis."""
+    ranges = tile_ranges(tensor, position)
+    return (*ranges[:-1], (0, tensor.axes[-1].n))
 
 
 def tile_words(ranges: Ranges) -> int:

@@ -4,7 +4,15 @@ What a schedule of one's own needs is importable from here.
 """
 
 from iosim.schedule.attention import Problem, problem
-from iosim.schedule.registry import Family, families, family, schedule
+from iosim.schedule.attention_backward import BackwardProblem, backward_problem
+from iosim.schedule.registry import (
+    Family,
+    backward_of,
+    families,
+    family,
+    forward_of,
+    schedule,
+)
 from iosim.schedule.relation import Causal, Relation
 from iosim.schedule.tree import (
     Compute,
@@ -14,6 +22,7 @@ from iosim.schedule.tree import (
     Remark,
     Schedule,
     Tensor,
+    add,
     free,
     load,
     new,
@@ -21,6 +30,7 @@ from iosim.schedule.tree import (
 )
 
 __all__ = [
+    "BackwardProblem",
     "Causal",
     "Compute",
     "Dim",
@@ -32,8 +42,12 @@ __all__ = [
     "Remark",
     "Schedule",
     "Tensor",
+    "add",
+    "backward_of",
+    "backward_problem",
     "families",
     "family",
+    "forward_of",
     "free",
     "load",
     "new",

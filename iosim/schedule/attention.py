@@ -40,7 +40,7 @@ class Problem:
     def absorb(
         self, O: Tensor, key: Dim, line: str = "for each tile j of keys", loads: str = ""
     ) -> For:
-        """Return the loop that absorbs tiles of keys and values into the state (m, l, O) on chip."""
+        """Return the loop that absorbs tiles of keys and values into a state (m, l, O) on chip."""
         S, K, V, l, m = self.S, self.K, self.V, self.l, self.m
         return For(key, (
             *load(loads or "load K_j, V_j", K, V),

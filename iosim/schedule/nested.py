@@ -1,6 +1,6 @@
 """Relations between axes of which one, or both, are cut within blocks of another cut."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from iosim.schedule.relation import PairSums, Relation
@@ -9,7 +9,7 @@ from iosim.schedule.tree import Dim
 Rows = tuple[int, int]
 
 
-def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> range:
+def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequence[int]:
     """Return which blocks of `dim` within its rows `section` meet the rows `other`.
 
     Blocks count from the first row of the section; `other` are rows of the relation's other axis.

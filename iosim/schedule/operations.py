@@ -5,6 +5,7 @@ axes, and writes its outputs in place. FLOPs count a multiply and an add as two,
 elementwise step (an exponential too) as one per word.
 """
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,8 +39,9 @@ class Operation:
 
     `takes` names its operands, outputs first, as in "O <- P V O"; what it updates in place stands
     on both sides. `flops` is a list of (coefficient, operands): so many FLOPs for each combination
-    of indices of the operands of these numbers, outputs first. `role` marks the two products of
-    attention: "scores" takes Q and K, "accumulate" takes P and V.
+    of indices of the operands of these numbers, outputs first. `role` marks the products of
+    attention: "scores" takes Q and K, "accumulate" takes P and V; of the backward pass "dP" takes
+    dO and V, and "dV", "dQ" and "dK" add to the gradients of their names.
     """
 
     name: str
@@ -51,6 +53,16 @@ class Operation:
 
 ANY = "any outputs"
 OPERATIONS: dict[str, Operation] = {}
+
+# Each module registers its operations when it is imported.
+MODULES = ("operations", "operations_backward")
+
+
+def operations() -> dict[str, Operation]:
+    """Return the operations by name."""
+    for module in MODULES:
+        importlib.import_module(f"iosim.schedule.{module}")
+    return OPERATIONS
 
 
 def operation(
@@ -70,9 +82,10 @@ def find_operation(node: Compute) -> Operation:
 
     Raises ScheduleError for an unknown one (with the closest) or for operands it cannot work on.
     """
-    if node.operation not in OPERATIONS:
-        raise ScheduleError(unknown("operation", node.operation, OPERATIONS))
-    found = OPERATIONS[node.operation]
+    known = operations()
+    if node.operation not in known:
+        raise ScheduleError(unknown("operation", node.operation, known))
+    found = known[node.operation]
     if found.takes != ANY:
         outputs, inputs = (side.split() for side in found.takes.split("<-"))
         letters, tensors = (*outputs, *inputs), (*node.outputs, *node.inputs)

@@ -23,7 +23,8 @@ PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
-    `paper` is the tile rule of its source, from a shape and M in words, where it has one.
+    `paper` is the tile rule of its source, from a shape and M in words, where it has one. A
+    backward schedule names in `forward` that of the forward pass which leaves what it reads.
     `settings` are names of what else `build` takes, such as the number of ranks.
     """
 
@@ -33,7 +34,13 @@ class Family:
     summary: str
     source: str = ""
     paper: PaperRule | None = None
+    forward: str = ""
     settings: tuple[str, ...] = ()
+
+    @property
+    def direction(self) -> str:
+        """The pass it is a schedule of: "forward" or "backward"."""
+        return "backward" if self.forward else "forward"
 
     def with_settings(self, **values: int) -> "Family":
         """Return the same schedule with those of the values that it takes, and no settings left."""
@@ -44,42 +51,63 @@ class Family:
 FAMILIES: dict[str, Family] = {}
 
 # Each module registers its schedules when it is imported.
-BUILT_IN = ("standard", "standard_tiled", "flash1", "flash2", "ring", "ulysses", "tree_decoding")
+BUILT_IN = (
+    "standard",
+    "standard_tiled",
+    "flash1",
+    "flash2",
+    "standard_backward",
+    "flash1_backward",
+    "flash2_backward",
+    "flash2_backward_q",
+    "ring",
+    "ulysses",
+    "tree_decoding",
+)
 
 
 def schedule(
-    name: str, *, source: str, paper: PaperRule | None = None
+    name: str, *, source: str, paper: PaperRule | None = None, forward: str = ""
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a function `build(shape, tile sizes ...)` as the schedule of that name.
 
     The names of its parameters after the shape are the names of its tile sizes, or of settings
-    where they have a default; the first line of its docstring is the summary. Raises IosimError for the name of a built-in schedule.
+    where they have a default; the first line of its docstring is the summary. A backward schedule
+    names its `forward` one. Raises IosimError for the name of a built-in schedule.
     """
 
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
         if name in BUILT_IN and not build.__module__.startswith("iosim."):
             raise IosimError(f"schedule {name!r} is built in; give yours another name")
-        FAMILIES[name] = _family(name, build, source, paper)
+        FAMILIES[name] = _family(name, build, source, paper, forward)
         return build
 
     return register
 
 
 def _family(
-    name: str, build: Callable[..., Schedule], source: str = "", paper: PaperRule | None = None
+    name: str,
+    build: Callable[..., Schedule],
+    source: str = "",
+    paper: PaperRule | None = None,
+    forward: str = "",
 ) -> Family:
     parameters = [*inspect.signature(build).parameters.values()][1:]
     tiles = tuple(each.name for each in parameters if each.default is each.empty)
     settings = tuple(each.name for each in parameters if each.name not in tiles)
     summary = (inspect.getdoc(build) or name).partition("\n")[0]
-    return Family(name, build, tiles, summary, source, paper, settings)
+    return Family(name, build, tiles, summary, source, paper, forward, settings)
 
 
-def families() -> dict[str, Family]:
-    """Return the built-in schedules by name."""
+def families(of: str = "") -> dict[str, Family]:
+    """Return the built-in schedules by name; `of` "forward" or "backward" those of one pass.
+
+    >>> list(families("backward"))[:2]
+    ['standard_backward', 'flash1_backward']
+    """
     for name in BUILT_IN:
         importlib.import_module(f"iosim.schedule.{name}")
-    return {name: FAMILIES[name] for name in BUILT_IN}
+    return {name: FAMILIES[name] for name in BUILT_IN if of in ("", FAMILIES[name].direction)}
 
 
 def family(name: str) -> Family:
@@ -100,6 +128,35 @@ def family(name: str) -> Family:
             f"{unknown('schedule', name, known)}, or path/to/file.py:name for one of your own"
         )
     return known[name]
+
+
+def forward_of(chosen: Family) -> Family:
+    """Return the forward schedule that a schedule belongs to: itself, if it is one.
+
+    >>> forward_of(family("flash2_backward")).name
+    'flash2'
+    """
+    if not chosen.forward:
+        return chosen
+    return FAMILIES.get(chosen.forward) or family(chosen.forward)
+
+
+def backward_of(chosen: Family) -> Family:
+    """Return the backward schedule of a schedule: itself, or the first one that belongs to it.
+
+    Raises IosimError for a forward schedule without one.
+
+    >>> backward_of(family("flash2")).name
+    'flash2_backward'
+    """
+    if chosen.forward:
+        return chosen
+    known = families("backward") | FAMILIES
+    for each in known.values():
+        if each.forward == chosen.name:
+            return each
+    have = ", ".join(dict.fromkeys(each.forward for each in known.values() if each.forward))
+    raise IosimError(f"schedule {chosen.name!r} has no backward pass; these have one: {have}")
 
 
 def _family_of_file(path: Path, function: str) -> Family:

@@ -5,6 +5,7 @@ compiled code elsewhere. Sums over the visited block pairs are closed forms (flo
 depends neither on the number of rows nor on the number of blocks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -58,10 +59,10 @@ class Relation(Protocol):
     def key(self) -> str:
         """The name of the key axis."""
 
-    def key_range(self, query: Dim, key: Dim, i: int) -> range:
+    def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
         """Return the key blocks that query block i meets."""
 
-    def query_range(self, query: Dim, key: Dim, j: int) -> range:
+    def query_range(self, query: Dim, key: Dim, j: int) -> Sequence[int]:
         """Return the query blocks that key block j meets."""
 
     def sums(self, query: Dim, key: Dim) -> PairSums:

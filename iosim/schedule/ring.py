@@ -97,5 +97,5 @@ def _attend(p: Problem, A: Tensor, rank: Dim, shard: Dim, *, first: bool) -> tup
             p.absorb(A, key, "for each tile j of shard s", "load K_j, V_j of shard s"),
             *store("write A_i, l_i, m_i again", A, l, m),
             *free(A, l, m, Q),
-        ), relation=p.mask, parallel=True, line="for each tile i of its queries that sees some of s"),
+        ), relation=p.mask, parallel=True, line="for each tile i of its queries that sees s"),
     )  # fmt: skip

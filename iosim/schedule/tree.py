@@ -283,6 +283,11 @@ def store(line: str, *tensors: Tensor) -> tuple[Move, ...]:
     return tuple(Move("store", tensor, line) for tensor in tensors)
 
 
+def add(line: str, *tensors: Tensor) -> tuple[Move, ...]:
+    """Return the additions of the tensors' current tiles into slow memory, on one line."""
+    return tuple(Move("add", tensor, line) for tensor in tensors)
+
+
 def exchange(kind: Kind, line: str, *tensors: Tensor) -> tuple[Move, ...]:
     """Return moves of the tensors' current tiles between devices: receive, send or shift."""
     return tuple(Move(kind, tensor, line) for tensor in tensors)

@@ -13,12 +13,14 @@ and the comments in the modules name its steps.
 from iosim.tolerance.compare import Comparison, agrees, two_times_rule
 from iosim.tolerance.elementwise import elementwise_error
 from iosim.tolerance.execution import EXP_ROUNDOFFS, LOG_ROUNDOFFS, Execution
+from iosim.tolerance.gradients import BackwardExecution, gradient_error
 from iosim.tolerance.probable import confidence_factor, failure_probability
 from iosim.tolerance.worst import forward_error, lse_error, score_magnitude
 
 __all__ = [
     "EXP_ROUNDOFFS",
     "LOG_ROUNDOFFS",
+    "BackwardExecution",
     "Comparison",
     "Execution",
     "agrees",
@@ -26,6 +28,7 @@ __all__ = [
     "elementwise_error",
     "failure_probability",
     "forward_error",
+    "gradient_error",
     "lse_error",
     "score_magnitude",
     "two_times_rule",

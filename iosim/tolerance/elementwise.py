@@ -50,7 +50,7 @@ def elementwise_error(
     if form not in FORMS:
         raise IosimError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
     with np.errstate(all="ignore"):
-        rows = _rows(execution, q, k, v, visible, scale)
+        rows = reference_rows(execution, q, k, v, visible, scale)
         exact = of_reference(execution)
         worst = [worst_error(one, rows) for one in (execution, exact)]
         O_error, lse = (a + b for a, b in zip(*worst, strict=True))
@@ -62,7 +62,7 @@ def elementwise_error(
     return O_error, lse
 
 
-def _rows(
+def reference_rows(
     execution: Execution,
     q: Array,
     k: Array,
@@ -70,6 +70,7 @@ def _rows(
     visible: Array | None,
     scale: float | None,
 ) -> Rows:
+    """Return the rows of attention as the float64 reference has them; arguments as above."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     output, lse = reference.attention(q, k, v, visible, scale)

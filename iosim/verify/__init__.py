@@ -17,8 +17,8 @@ TILES = ("br", "bc")  # the grids state these
 def about_checks() -> dict[str, str]:
     """Return what each check is about, by its name, in the order of a report.
 
-    >>> list(about_checks())[:3]
-    ['exactness', 'counting', 'capacity']
+    >>> list(about_checks())[:4]
+    ['exactness', 'gradients', 'counting', 'capacity']
     """
     return {name: each.about for name, each in checks().items()}
 

@@ -8,8 +8,9 @@ from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
 from iosim.reading.traffic import Traffic
-from iosim.schedule.registry import Family
+from iosim.schedule.registry import Family, forward_of
 from iosim.schedule.tree import Schedule
+from iosim.training import training_step
 from iosim.units import format_count
 from iosim.verify.grid import Case, cases
 from iosim.verify.registry import Scope, verification
@@ -34,7 +35,12 @@ def _row(name: str, family: Family, grid: list[Case]) -> Check:
     for case in grid:
         try:
             schedule = case.build(family, "float32")
-            done = execute(schedule, *case.inputs()).traffic
+            if family.direction == "backward":
+                forward = case.build(forward_of(family), "float32")
+                step = training_step(schedule, forward, *case.inputs(), case.output_gradient())
+                done = step.backward.traffic
+            else:
+                done = execute(schedule, *case.inputs()).traffic
             words += done.total_words
             wrong += [f"{case}: {each}" for each in differences(schedule, done)]
         except IosimError as error:

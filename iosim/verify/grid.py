@@ -45,6 +45,12 @@ class Case:
         """Return q, k and v in float64, the same every time."""
         return INPUTS[self.data](self.shape, np.random.default_rng(1))
 
+    def output_gradient(self) -> Array:
+        """Return dO in float64, the same every time."""
+        shape = self.shape
+        size = (shape.batch, shape.heads, shape.n_q, shape.value_dim)
+        return np.random.default_rng(3).standard_normal(size)
+
     def visible(self) -> Array | None:
         """Return which queries see which keys; None when all see all."""
         shape = self.shape
@@ -66,9 +72,7 @@ class Case:
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
 
 
-def on_ranks(
-    family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int
-) -> Family:
+def on_ranks(family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int) -> Family:
     """Return a schedule for the most ranks, up to so many, that can divide a shape."""
     if "ranks" not in family.settings:
         return family

@@ -21,7 +21,8 @@ def lower_bounds(scope: Scope) -> Iterator[Check]:
 
     M is the least that holds the schedule; the gap is traffic / bound.
     """
-    records = {name: _Record(name) for name in bounds.BOUNDS}
+    known = bounds.bounds_of("forward") | bounds.bounds_of("backward")
+    records = {name: _Record(name) for name in known}
     for name, family in scope.schedules.items():
         scope.progress(f"lower bounds: {name}")
         for schedule in schedules(family, scope.thorough):

@@ -42,6 +42,7 @@ CHECKS: dict[str, Verification] = {}
 # Each module registers the check of its name when it is imported; reports are in this order.
 BUILT_IN = (
     "exactness",
+    "gradients",
     "counting",
     "capacity",
     "sandwich",
@@ -52,7 +53,7 @@ BUILT_IN = (
 )
 
 # These go over whatever schedules there are; the others are about fixed ones.
-OVER_SCHEDULES = ("exactness", "counting", "lower_bounds")
+OVER_SCHEDULES = ("exactness", "gradients", "counting", "lower_bounds")
 
 
 def verification(rows: Rows) -> Rows:

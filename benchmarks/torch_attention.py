@@ -1,0 +1,299 @@
+"""Counters of torch's attention kernels on a GPU: python benchmarks/torch_attention.py OUTPUT.
+
+A second argument such as 2/3 takes the second of three parts; `merge FILE FILE ... OUTPUT` joins
+parts.
+
+Every shape is launched once under Nsight Compute, with the caches flushed before each pass; the
+JSON has the form of docs/data/h200_torch_attention.json. Every third shape is marked `held_out`,
+by its place in a shuffled list: a model may be fitted to the others and is graded on these.
+"""
+
+import csv
+import datetime
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+COUNTERS = {
+    "dram_read": ("dram__bytes_read.sum", 1),
+    "dram_write": ("dram__bytes_write.sum", 1),
+    "l2_tex_read": ("lts__t_sectors_srcunit_tex_op_read.sum", 32),
+    "l2_tex_write": ("lts__t_sectors_srcunit_tex_op_write.sum", 32),
+    "l2_tex_red": ("lts__t_sectors_srcunit_tex_op_red.sum", 32),
+    "l2_tex_miss": ("lts__t_sectors_srcunit_tex_lookup_miss.sum", 32),
+    "sm_fill": ("l1tex__m_xbar2l1tex_read_bytes.sum", 1),
+    "sm_drain": ("l1tex__m_l1tex2xbar_write_bytes.sum", 1),
+    "local_store": ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", 32),
+    "local_load": ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", 32),
+    "time_ns": ("gpu__time_duration.sum", 1),
+}
+RESOURCES = {
+    "grid": "launch__grid_size",
+    "block": "launch__block_size",
+    "registers": "launch__registers_per_thread",
+    "waves_per_sm": "launch__waves_per_multiprocessor",
+}
+SHARED = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic",
+          "launch__shared_mem_per_block_driver")  # fmt: skip
+
+# n_q, n_k, head_dim, heads, kv_heads, causal
+FORWARD = [
+    # one head, no mask: K and V from far below to far above the L2
+    (24576, 24576, 64, 1, 1, False),
+    (65536, 65536, 64, 1, 1, False),
+    (90112, 90112, 64, 1, 1, False),
+    (114688, 114688, 64, 1, 1, False),
+    (131072, 131072, 64, 1, 1, False),
+    (160000, 160000, 64, 1, 1, False),
+    (262144, 262144, 64, 1, 1, False),
+    (524288, 524288, 64, 1, 1, False),
+    (45056, 45056, 128, 1, 1, False),
+    (61440, 61440, 128, 1, 1, False),
+    (98304, 98304, 128, 1, 1, False),
+    (114688, 114688, 128, 1, 1, False),
+    (163840, 163840, 128, 1, 1, False),
+    (262144, 262144, 128, 1, 1, False),
+    (524288, 524288, 128, 1, 1, False),
+    # one head, causal
+    (65536, 65536, 64, 1, 1, True),
+    (114688, 114688, 64, 1, 1, True),
+    (163840, 163840, 64, 1, 1, True),
+    (196608, 196608, 64, 1, 1, True),
+    (262144, 262144, 64, 1, 1, True),
+    (524288, 524288, 64, 1, 1, True),
+    (49152, 49152, 128, 1, 1, True),
+    (65536, 65536, 128, 1, 1, True),
+    (81920, 81920, 128, 1, 1, True),
+    (98304, 98304, 128, 1, 1, True),
+    (114688, 114688, 128, 1, 1, True),
+    (163840, 163840, 128, 1, 1, True),
+    (524288, 524288, 128, 1, 1, True),
+    # several heads
+    (16384, 16384, 64, 16, 16, False),
+    (12288, 12288, 128, 16, 16, False),
+    (2048, 2048, 64, 128, 128, False),
+    (5000, 5000, 64, 7, 7, True),
+    (10007, 10007, 128, 3, 3, False),
+    (24576, 24576, 128, 4, 4, False),
+    (65536, 65536, 128, 2, 2, False),
+    (81920, 81920, 64, 3, 3, False),
+    (40960, 40960, 64, 2, 2, True),
+    (65536, 65536, 64, 4, 4, True),
+    (65536, 65536, 128, 2, 2, True),
+    (32768, 32768, 128, 8, 8, True),
+    (32768, 32768, 64, 16, 16, True),
+    (4096, 4096, 128, 32, 32, True),
+    # grouped heads
+    (16384, 16384, 128, 32, 8, True),
+    (32768, 32768, 128, 16, 2, False),
+    (65536, 65536, 64, 8, 1, False),
+    (65536, 65536, 64, 8, 1, True),
+    (4096, 4096, 64, 32, 4, False),
+    # more keys than queries, and fewer
+    (4096, 65536, 64, 4, 4, False),
+    (16384, 131072, 64, 1, 1, False),
+    (2048, 131072, 128, 2, 2, False),
+    (65536, 4096, 64, 8, 8, False),
+    (131072, 8192, 128, 1, 1, False),
+    # decoding
+    (1, 8192, 128, 64, 64, False),
+    (1, 131072, 128, 8, 8, False),
+    (16, 32768, 64, 32, 32, False),
+    (1, 32768, 128, 32, 8, False),
+]
+# other widths and words
+OTHERS = [
+    ("FLASH_ATTENTION", (8192, 8192, 96, 8, 8, False), "float16"),
+    ("FLASH_ATTENTION", (16384, 16384, 32, 16, 16, False), "float16"),
+    ("FLASH_ATTENTION", (16384, 16384, 256, 4, 4, True), "float16"),
+    ("FLASH_ATTENTION", (32768, 32768, 128, 4, 4, True), "bfloat16"),
+    ("EFFICIENT_ATTENTION", (16384, 16384, 64, 2, 2, False), "float32"),
+    ("EFFICIENT_ATTENTION", (16384, 16384, 128, 2, 2, True), "float32"),
+]
+BACKWARD = [
+    (8192, 8192, 64, 16, 16, True),
+    (16384, 16384, 128, 4, 4, True),
+    (32768, 32768, 64, 4, 4, True),
+    (4096, 4096, 128, 16, 16, True),
+    (6000, 6000, 64, 5, 5, False),
+    (65536, 65536, 64, 1, 1, False),
+    (65536, 65536, 64, 1, 1, True),
+    (65536, 65536, 128, 1, 1, False),
+    (131072, 131072, 64, 1, 1, False),
+    (131072, 131072, 64, 1, 1, True),
+]
+STANDARD = [(2048, 2048, 64, 16, 16, False), (8192, 8192, 128, 4, 4, False)]
+FIELDS = ("n_q", "n_k", "head_dim", "heads", "kv_heads", "causal")
+
+
+def cases() -> list[dict]:
+    """Return the shapes, every third of a shuffled list held out; twins of a shape share a side."""
+    both = ("FLASH_ATTENTION", "CUDNN_ATTENTION")
+    groups = [[("fwd", b, s, "float16") for b in both] for s in FORWARD]
+    groups += [[("bwd", b, s, "float16") for b in both] for s in BACKWARD]
+    groups += [[("fwd", b, s, dtype)] for b, s, dtype in OTHERS]
+    groups += [[("std", "std", s, "float16")] for s in STANDARD]
+    order = list(range(len(groups)))
+    random.Random(2026).shuffle(order)
+    held_out = set(order[::3])
+    return [
+        {"op": op, "backend": backend, **dict(zip(FIELDS, shape, strict=True)), "dtype": dtype,
+         "held_out": i in held_out}
+        for i, group in enumerate(groups)
+        for op, backend, shape, dtype in group
+    ]  # fmt: skip
+
+
+def call(case: dict) -> Callable[[], object]:
+    """Return what is to be profiled of a case, on random arrays."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def random(heads: int, rows: int) -> torch.Tensor:
+        shape = (1, heads, rows, case["head_dim"])
+        dtype = getattr(torch, case["dtype"])
+        return torch.randn(shape, device="cuda", dtype=dtype, requires_grad=case["op"] == "bwd")
+
+    q = random(case["heads"], case["n_q"])
+    k, v = (random(case["kv_heads"], case["n_k"]) for _ in range(2))
+    if case["op"] == "std":
+        return lambda: torch.softmax(q @ k.transpose(-1, -2), -1) @ v
+
+    def attend() -> torch.Tensor:
+        with sdpa_kernel(getattr(SDPBackend, case["backend"])):
+            return torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=case["causal"], enable_gqa=case["heads"] != case["kv_heads"]
+            )
+
+    if case["op"] == "fwd":
+        return attend
+    out = attend()
+    gradient = torch.randn_like(out)
+    return lambda: out.backward(gradient)
+
+
+def launch(given: list[dict], answers: Path) -> None:
+    """Launch each case between profiler marks and note what failed; runs under ncu."""
+    import torch
+
+    notes = []
+    for case in given:
+        note = ""
+        try:
+            profiled = call(case)
+            torch.cuda.synchronize()
+            torch.cuda.profiler.start()
+            profiled()
+            torch.cuda.synchronize()
+        except Exception as error:
+            note = str(error).partition("\n")[0] or type(error).__name__
+        torch.cuda.profiler.stop()
+        profiled = None
+        torch.cuda.empty_cache()
+        notes.append(note)
+        # ncu knows no cases: a running sum, which attention has none of, parts one from the next.
+        mark = torch.zeros(7, device="cuda")
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        mark.cumsum(0)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+    answers.write_text(json.dumps({"notes": notes, "torch": torch.__version__}), encoding="utf-8")
+
+
+def _is_mark(line: dict) -> bool:
+    return "scan" in line["Kernel Name"].lower() or "cumsum" in line["Kernel Name"].lower()
+
+
+def read(log: str, cases: int) -> list[list[dict]]:
+    """Return the kernels of each case from ncu's raw page; a running sum may be several kernels."""
+    lines = list(csv.reader(line for line in log.splitlines() if line.startswith('"')))
+    header, found, mine = lines[0], [], []
+    table = [dict(zip(header, cells, strict=False)) for cells in lines[2:]]
+    marks = sum(_is_mark(line) for line in table)
+    if marks % cases:
+        raise SystemExit(f"{marks} kernels of marks do not go with {cases} cases")
+    seen = 0
+    for line in table:
+        if _is_mark(line):
+            seen += 1
+            if seen % (marks // cases) == 0:
+                found.append(mine)
+                mine = []
+            continue
+
+        def number(name: str, line: dict = line) -> float:
+            return float(line[name].replace(",", ""))
+
+        kernel: dict = {"kernel": line["Kernel Name"][:100]}
+        for key, counter in RESOURCES.items():
+            kernel[key] = number(counter) if key == "waves_per_sm" else int(number(counter))
+        kernel["smem_bytes"] = int(sum(number(name) for name in SHARED))
+        for key, (counter, scale) in COUNTERS.items():
+            kernel[key] = int(number(counter) * scale)
+        mine.append(kernel)
+    return found
+
+
+def write(path: Path, document: dict) -> None:
+    """Write a recording, one case a line."""
+    lines = ",\n  ".join(json.dumps(case) for case in document["cases"])
+    head = json.dumps({k: v for k, v in document.items() if k != "cases"}, indent=1)
+    text = f'{head.removesuffix("}").rstrip()},\n "cases": [\n  {lines}\n ]\n}}\n'
+    path.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    if sys.argv[1] == "--launch":
+        launch(json.loads(Path(sys.argv[2]).read_text()), Path(sys.argv[3]))
+        return
+    if sys.argv[1] == "merge":
+        *paths, output = sys.argv[2:]
+        documents = [json.loads(Path(path).read_text()) for path in paths]
+        records = [record for document in documents for record in document["cases"]]
+        write(Path(output), documents[0] | {"cases": records})
+        return
+    part, parts = map(int, (sys.argv[2] if len(sys.argv) > 2 else "1/1").split("/"))
+    given = cases()[part - 1 :: parts]
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answers, log = (Path(folder, name) for name in ("asked", "answers", "log"))
+        asked.write_text(json.dumps(given))
+        metrics = [counter for counter, _ in COUNTERS.values()] + [*RESOURCES.values(), *SHARED]
+        subprocess.run(
+            [shutil.which("ncu") or "ncu", "--profile-from-start", "off",
+             *("--clock-control", "none", "--cache-control", "all"),
+             *("--csv", "--page", "raw", "--print-units", "base"),
+             *("--metrics", ",".join(metrics), "--log-file", str(log)),
+             sys.executable, __file__, "--launch", str(asked), str(answers)],
+            check=True,
+        )  # fmt: skip
+        done = json.loads(answers.read_text())
+        text = log.read_text()
+        Path(sys.argv[1] + ".csv").write_text(text)
+        kernels = read(text, len(given))
+    records = []
+    for case, mine, note in zip(given, kernels, done["notes"], strict=True):
+        if note or not mine:
+            print("not run:", case, note, file=sys.stderr)
+        else:
+            records.append(case | {"kernels": mine})
+    document = {
+        "about": "Hardware counters of PyTorch attention kernels on one NVIDIA H200, read with "
+        "Nsight Compute, one launch each, cache flushed before each pass (cache-control all), "
+        f"clocks not locked, {datetime.date.today().isoformat()}. torch {done['torch']}. Batch 1. "
+        "All byte counts are per launch. Made by benchmarks/torch_attention.py; `held_out` shapes "
+        "were set aside before any model was fitted.",
+        "counters": {key: f"{scale} x {name}" for key, (name, scale) in COUNTERS.items()},
+        "cases": records,
+    }
+    write(Path(sys.argv[1]), document)
+    print(len(records), "of", len(given), "cases")
+
+
+if __name__ == "__main__":
+    main()

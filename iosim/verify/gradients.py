@@ -1,0 +1,216 @@
+"""Gradients: every backward schedule gives the gradients of attention, up to a derived error."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from iosim import reference, tolerance
+from iosim.errors import IosimError
+from iosim.precision import Array, precision
+from iosim.reading.gradients import GRADIENTS
+from iosim.schedule.operations import find_operation
+from iosim.schedule.registry import Family, forward_of
+from iosim.schedule.tree import Compute, For, Move, Schedule, nodes
+from iosim.training import training_step
+from iosim.verify.exactness import rounding_of
+from iosim.verify.grid import DTYPES, Case, cases
+from iosim.verify.registry import Scope, verification
+from iosim.verify.result import Check, found, verdict
+
+
+@verification
+def gradients(scope: Scope) -> Iterator[Check]:
+    """Executed after its forward pass, every backward schedule gives the gradients of attention.
+
+    Up to a derived rounding error; reference: float64. The 2x rule is the field's own: at most
+    twice the error of the standard backward pass in the same dtype, + 1e-5.
+    """
+    backward = {n: each for n, each in scope.schedules.items() if each.direction == "backward"}
+    if not backward:
+        return
+    grid = list(cases(scope.thorough))
+    for dtype in DTYPES:
+        truths = [Truth.of(case, dtype) for case in grid]
+        for name, family in backward.items():
+            scope.progress(f"gradients: {name} in {dtype}")
+            yield _row(name, family, dtype, truths)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """A case in a dtype: its inputs rounded to it, and the gradients that must come out.
+
+    weight of 0 times NaN is NaN where their tile is met. `standard_errors` are the largest
+    of the keys that they see. Of the keys that are hidden from them nothing is asked (`unsaid`): a
+    weight of 0 times NaN is NaN where their tile is not skipped. `standard_errors` are the largest
+    errors of the standard backward pass executed in the dtype.
+    """
+
+    case: Case
+    q: Array
+    k: Array
+    v: Array
+    dO: Array
+    visible: Array | None
+    gradients: tuple[Array, Array, Array]
+    nan: tuple[Array, Array, Array]
+    unsaid: Array
+    standard_errors: tuple[float, ...]
+
+    @classmethod
+    def of(cls, case: Case, dtype: str) -> "Truth":
+        """Return what must come out of a case in a dtype."""
+        form = precision(dtype)
+        given = (*case.inputs(), case.output_gradient())
+        q, k, v, dO = (form.round(x.astype(form.accumulator)).astype(np.float64) for x in given)
+        visible = case.visible()
+        right = reference.attention_gradients(q, k, v, dO, visible)
+        standard = reference.standard_gradients(q, k, v, dO, dtype, visible)
+        seen = np.ones((case.shape.n_q, case.shape.n_k), bool) if visible is None else visible
+        of_query = np.isnan(q).any(axis=-1) & seen.any(axis=-1)
+        of_key = (of_query[..., None] & seen).any(axis=-2)
+        per_key = (*k.shape[:-2], case.shape.group, case.shape.n_k)
+        of_key = of_key.reshape(per_key).any(axis=-2)
+        any_query = of_query.any(axis=-1).reshape(per_key[:-1]).any(axis=-1)
+        nan = (of_query, of_key, of_key)
+        unsaid = any_query[..., None] & ~of_key
+        errors = tuple(
+            float(abs(np.where((rows | hidden)[..., None], 0.0, a - b)).max())
+            for a, b, rows, hidden in zip(
+                standard, right, nan, (np.zeros_like(of_query), unsaid, unsaid), strict=True
+            )
+        )
+        return cls(case, q, k, v, dO, visible, right, nan, unsaid, errors)
+
+    def compare(self, name: str, actual: Array, allowed: Array) -> tolerance.Comparison:
+        """Return how a gradient compares with what must come out."""
+        at = GRADIENTS.index(name)
+        expected, nan = self.gradients[at], self.nan[at][..., None]
+        if name != "dQ":
+            actual, expected = (
+                np.where(self.unsaid[..., None], 0.0, x) for x in (actual, expected)
+            )
+        return tolerance.agrees(actual, expected, allowed, nan)
+
+
+def _row(name: str, family: Family, dtype: str, truths: list[Truth]) -> Check:
+    of_tolerance = of_rule = largest = 0.0
+    wrong: list[str] = []  # beyond the derived tolerance, or not valid at all
+    beyond: list[str] = []  # within it, but beyond the 2x rule
+    excused = True
+    for truth in truths:
+        try:
+            compared, schedule = compare(truth, family, dtype)
+        except IosimError as error:
+            wrong.append(f"{truth.case}: {error}")
+            continue
+        for gradient, one, standard in zip(GRADIENTS, compared, truth.standard_errors, strict=True):
+            if not one:
+                wrong.append(f"{truth.case}: {gradient}: {one.reason}")
+            of_tolerance = max(of_tolerance, one.max_ratio)
+            of_rule = max(of_rule, one.max_error / (2 * standard + 1e-5))
+            largest = max(largest, one.max_error)
+            if not tolerance.two_times_rule(one.max_error, standard):
+                beyond.append(f"{truth.case}: {gradient} errs by {one.max_error:.2g}, "
+                              f"against {standard:.2g}")  # fmt: skip
+                # As for the forward pass: hard inputs, and sums rounded after every tile.
+                excused &= truth.case.data != "normal" or stored_per_tile(schedule)
+    if wrong:
+        result, detail = verdict(False), f"{len(wrong)} wrong, such as {wrong[0]}"
+    elif beyond:
+        result = found(excused)
+        detail = (
+            f"{len(truths)} cases within the tolerance, but {len(beyond)} gradients beyond twice "
+            f"the error of the standard backward pass, such as {beyond[0]}"
+        )
+    else:
+        result = verdict(True)
+        detail = (
+            f"{len(truths)} cases; at worst {of_tolerance:.0%} of the tolerance and "
+            f"{of_rule:.0%} of the 2x rule"
+        )
+    numbers = {
+        "schedule": name,
+        "dtype": dtype,
+        "cases": len(truths),
+        "largest_error": largest,
+        "of_tolerance": of_tolerance,
+        "of_two_times_rule": of_rule,
+        "wrong": len(wrong),
+        "beyond_two_times_rule": len(beyond),
+    }
+    return Check("gradients", f"{name}, {dtype}", result, detail, numbers)
+
+
+def compare(
+    truth: Truth, family: Family, dtype: str
+) -> tuple[list[tolerance.Comparison], Schedule]:
+    """Return how dQ, dK and dV compare with the reference, and the backward schedule."""
+    schedule = truth.case.build(family, dtype)
+    forward = truth.case.build(forward_of(family), dtype)
+    done = training_step(schedule, forward, truth.q, truth.k, truth.v, truth.dO).backward.outputs
+    allowed = tolerance.gradient_error(
+        backward_rounding_of(schedule, forward), truth.q, truth.k, truth.v, truth.dO, truth.visible
+    )
+    for name in GRADIENTS:
+        if name not in done:
+            raise IosimError(f"{schedule.name} stores no output {name}")
+    return [
+        truth.compare(name, done[name], error)
+        for name, error in zip(GRADIENTS, allowed, strict=True)
+    ], schedule
+
+
+def backward_rounding_of(schedule: Schedule, forward: Schedule) -> tolerance.BackwardExecution:
+    """Return what the rounding errors of gradients depend on, read off the trees of both passes.
+
+    >>> from iosim.schedule import family
+    >>> from iosim.shape import AttentionShape
+    >>> shape = AttentionShape(100, 100, 8)
+    >>> built = (family(name).build(shape, br=16, bc=30) for name in ("flash1_backward", "flash1"))
+    >>> found = backward_rounding_of(*built)
+    >>> found.query_tiles, found.key_tiles, found.stored_dq_per_tile
+    (7, 4, True)
+    """
+    shape = schedule.shape
+    moves = [node for node, _ in nodes(schedule.body) if isinstance(node, Move)]
+    stored = {move.tensor.name for move in moves if move.kind == "store"}
+    formed = {n.outputs[0].name for n, _ in _of_role(schedule, "dP")}
+    return tolerance.BackwardExecution(
+        forward=rounding_of(forward),
+        value_dim=shape.value_dim,
+        rows=shape.group * shape.n_q,
+        query_tiles=_pieces(schedule, ("dK", "dV"), ("query", "group")),
+        key_tiles=_pieces(schedule, ("dQ",), ("key",)),
+        stored_scores=bool(formed & stored),
+        stored_dq_per_tile=stored_per_tile(schedule),
+    )
+
+
+def stored_per_tile(schedule: Schedule) -> bool:
+    """Return whether dQ is loaded, added to and stored in a dtype narrower than its sums."""
+    sums = {node.outputs[0] for node, _ in _of_role(schedule, "dQ")}
+    return any(
+        isinstance(node, Move)
+        and node.kind in ("load", "add")
+        and node.tensor in sums
+        and node.tensor.dtype != node.tensor.held
+        for node, _ in nodes(schedule.body)
+    )
+
+
+def _of_role(schedule: Schedule, *roles: str) -> Iterator[tuple[Compute, tuple[For, ...]]]:
+    """Yield the computations of these roles, each with the loops around it."""
+    for node, loops in nodes(schedule.body):
+        if isinstance(node, Compute) and find_operation(node).role in roles:
+            yield node, loops
+
+
+def _pieces(schedule: Schedule, roles: tuple[str, ...], axes: tuple[str, ...]) -> int:
+    """Return in how many pieces a gradient is summed at most: iterations of the loops over axes."""
+    return max(
+        prod(loop.dim.blocks for loop in loops if loop.dim.name in axes)
+        for _, loops in _of_role(schedule, *roles)
+    )
