@@ -7,7 +7,7 @@ from iosim.bounds import Bound
 from iosim.errors import IosimError
 from iosim.schedule.operations import find_operation
 from iosim.schedule.ranks import EXCHANGES, Ranks
-from iosim.schedule.tree import Compute, Dim, Move, Schedule, nodes
+from iosim.schedule.tree import Compute, Move, Schedule, nodes
 
 
 def queries_stay(schedule: Schedule) -> Bound | None:

@@ -96,7 +96,7 @@ def check_tree(schedule: Schedule) -> None:
         exchange = isinstance(node, Move) and node.kind in EXCHANGES
         if ranks is None:
             if related or exchange:
-                what = node.kind if isinstance(node, Move) else "a loop related to ranks"
+                what = "an exchange" if exchange else "a loop that is related to ranks"
                 raise ScheduleError(
                     f"{schedule.name} has {what} in it, but does not say what its ranks hold"
                 )
