@@ -56,10 +56,15 @@ class Simulation:
         """The FLOPs of a backward pass that form again what was formed before."""
         return recomputed_flops(self.schedule) if self.checked.backward else None
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The tile sizes and the settings, in rows, with those that the schedule chose itself."""
+        return {**self.tiles.sizes, **self.schedule.tiles}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record that `iosim simulate` writes: units in the names, plain numbers."""
         shape = self.schedule.shape
-        sizes = self.tiles.sizes
+        sizes = self.sizes
         others = {name: size for name, size in sizes.items() if name not in ("br", "bc")}
         counts = self.traffic.to_dict()
         if not counts["add_words"]:

@@ -47,10 +47,12 @@ def choose_tiles(
     """
     if rule not in RULES:
         raise IosimError(unknown("--tiles", rule, RULES))
-    fixed = {name: size for name, size in (given or {}).items() if name in family.tiles}
+    known = (*family.tiles, *family.settings)
+    fixed = {name: size for name, size in (given or {}).items() if name in known}
     free = tuple(name for name in family.tiles if name not in fixed)
     if not free:
-        return Tiles({name: fixed[name] for name in family.tiles}, "given" if fixed else "none")
+        sizes = {name: fixed[name] for name in known if name in fixed}
+        return Tiles(sizes, "given" if fixed else "none")
     if words is None:
         missing = " and ".join(f"--{name}" for name in free)
         raise IosimError(
@@ -58,7 +60,7 @@ def choose_tiles(
         )
     search = _Search(family, shape, words, fixed)
     found = {"paper": search.paper, "largest": search.largest, "best": search.best}[rule](free)
-    return Tiles({name: found[name] for name in family.tiles}, rule)
+    return Tiles({name: found[name] for name in known if name in found}, rule)
 
 
 class _Search:

@@ -19,6 +19,9 @@ ITEM_BYTES: Mapping[str, int] = MappingProxyType(
 )
 """Bytes of one word of each dtype."""
 
+WORD_BYTES: Mapping[str, int] = MappingProxyType({**ITEM_BYTES, "int32": 4, "int64": 8})
+"""The same with the whole numbers that tables and random states consist of."""
+
 MAX_SWEEP = 10_000
 """Values that one sweep may have: more is a slip in the step, not a wish."""
 

@@ -12,7 +12,7 @@ from math import isqrt, prod
 from iosim.schedule import Compute, For, Move, Schedule
 from iosim.shape import AttentionShape
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4}
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 EXCHANGES = ("receive", "send", "shift")
 
@@ -98,6 +98,7 @@ FLOPS = {
     "accumulate": lambda o, i: _matmul(o[0], i[0], i[1]),
     "normalise": lambda o, i: _size(o[0]),
     "unnormalise": lambda o, i: _size(o[0]),
+    "merge_finished": lambda o, i: 3 * _size(o[0]) + 6 * _size(o[1]),
     "log_sum_exp": lambda o, i: 2 * _size(o[0]),
     "finish_state": lambda o, i: _size(o[0]),
     "merge_states": lambda o, i: 3 * _size(o[0]) + 8 * _size(o[1]),

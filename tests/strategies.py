@@ -35,10 +35,17 @@ def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True):
 
 @st.composite
 def tiles(draw, family, shape):
-    """Sizes for each of a schedule's tiles, now and then larger than the axis, and its settings."""
+    """Sizes for each of a schedule's tiles, now and then larger than the axis.
+
+    Settings are given too, but for the pages of a cache, which half of the time lies in one piece.
+    """
     rows = {"br": shape.n_q, "bc": shape.n_k}
-    sizes = {name: draw(st.integers(1, rows[name] + 2)) for name in family.tiles}
-    if "ranks" in family.settings:
+    rows |= {"splits": shape.n_k, "page_size": shape.n_k, "pack": shape.group}
+    names = [*family.tiles, *family.settings]
+    if "page_size" in names and draw(st.booleans()):
+        names.remove("page_size")
+    sizes = {name: draw(st.integers(1, rows[name] + 2)) for name in names if name in rows}
+    if "ranks" in names:
         sizes["ranks"] = draw(st.sampled_from(rank_counts(family, shape)))
     return sizes
 

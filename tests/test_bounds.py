@@ -302,4 +302,9 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
         "flash1_backward": backward | fused_backward,
         "flash2_backward": backward | fused_backward,
         "flash2_backward_q": backward,
+        "flash2_packed": both | rows | {"fused"},
+        "split_kv": both | rows | {"fused"},
+        "ring": both | rows | {"fused"},
+        "ulysses": both | rows | {"fused"},
+        "tree_decoding": both | rows | {"fused"},
     }

@@ -630,7 +630,7 @@ def test_explain_says_what_is_sent_on_which_line() -> None:
     ("words", "complaint"),
     [
         ("--schedule ring", "--ranks is missing; ring runs on several devices, so write --ranks 4"),
-        ("--schedule flash2 --ranks 4", "--ranks 4 is about schedules of several devices, but"),
+        ("--schedule flash2 --ranks 4", "--ranks 4 is no setting of flash2; write --schedule ring"),
         ("--schedule ring --ranks 0", "'0' is too small; the least is 1"),
         ("--schedule ring --ranks 2k", "ranks is 2048, but in shards of 1 the 1024 queries are"),
         ("--schedule ulysses --ranks 2", "ranks is 2, which does not divide the 1 heads"),

@@ -22,14 +22,18 @@ sizes = st.integers(1, 12)
 
 
 def test_the_registry() -> None:
-    assert strategies.FORWARD == ("standard", "standard_tiled", "flash1", "flash2")
-    assert list(families()) == [*strategies.FORWARD, *strategies.BACKWARD]
+    assert strategies.FORWARD == (
+        *("standard", "standard_tiled", "flash1", "flash2", "flash2_packed", "split_kv"),
+        *("ring", "ulysses", "tree_decoding"),
+    )
+    assert set(families()) == {*strategies.FORWARD, *strategies.BACKWARD}
     for name, known in families().items():
         assert known.name == name
         assert family(name) == known
         assert known.source
         assert known.summary
-        assert known.tiles == tuple(inspect.signature(known.build).parameters)[1:]
+        sizes = tuple(inspect.signature(known.build).parameters)[1:]
+        assert (*known.tiles, *known.settings) == sizes
         assert name in strategies.NAMES
     assert {name for name, known in families().items() if known.paper} == {
         "flash1",
@@ -156,11 +160,13 @@ def test_flash2_listings_hold_no_statistics_in_slow_memory() -> None:
 
 
 def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
-    shape = AttentionShape(8, 8, 8)
+    shape = AttentionShape(8, 8, 8, heads=2)
     used = {
         node.operation
         for known in families().values()
-        for node, _ in nodes(known.build(shape, **dict.fromkeys(known.tiles, 2)).body)
+        for ranks in ([2] if "ranks" in known.settings else [0])
+        for settings in [{"ranks": ranks} if ranks else {}]
+        for node, _ in nodes(known.build(shape, **dict.fromkeys(known.tiles, 2), **settings).body)
         if isinstance(node, Compute)
     }
     assert used == set(operations()) == set(naive.FLOPS)

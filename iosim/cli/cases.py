@@ -1,6 +1,6 @@
 """The cases that shared options state: one for each combination of the values of a sweep."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -106,28 +106,13 @@ def simulations_of(
     chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
 ) -> Iterator[Simulation]:
     """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
-    for bound in with_ranks(chosen, options):
-        for sizes in given_tiles(options) if bound.tiles else ({},):
-            for rule in rules or (options["tiles"] or "best",):
-                yield simulate(
-                    bound, case.shape, sram_words=case.sram_words, rule=rule, given=sizes
-                )
-
-
-def with_ranks(chosen: Family, options: dict[str, Any]) -> Iterator[Family]:
-    """Yield a schedule for each number of devices that --ranks states.
-
-    A schedule of one device stays as it is. Raises IosimError where the option is missing.
-    """
-    if "ranks" not in chosen.settings:
-        yield chosen
-        return
-    if options.get("ranks") is None:
-        raise IosimError(
-            f"--ranks is missing; {chosen.name} runs on several devices, so write --ranks 4"
-        )
-    for ranks in options["ranks"]:
-        yield chosen.with_settings(ranks=ranks)
+    for sizes in given_tiles(options, chosen.settings) if chosen.tiles else ({},):
+        if "ranks" in chosen.settings and "ranks" not in sizes:
+            raise IosimError(
+                f"--ranks is missing; {chosen.name} runs on several devices, so write --ranks 4"
+            )
+        for rule in rules or (options["tiles"] or "best",):
+            yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
 
 
 def schedules(
@@ -135,31 +120,53 @@ def schedules(
 ) -> list[Family]:
     """Return the schedules that the options name, or those of `default`.
 
-    With a `direction`, "forward" or "backward", that pass of each of them, and each once. Raises
-    IosimError where --ranks is given and none of them runs on several devices.
+    With a `direction`, "forward" or "backward", that pass of each of them, and each once.
+
+    Raises IosimError for an option about a setting that none of them has.
     """
-    named = [family(name) for name in options["schedule"] or default]
-    if options.get("ranks") and not any("ranks" in each.settings for each in named):
-        raise IosimError(
-            f"--ranks {options['ranks'][0]} is about schedules of several devices, but "
-            f"{', '.join(each.name for each in named)} runs on one; write --schedule ring"
-        )
+    chosen = [family(name) for name in options["schedule"] or default]
+    for name, example in SETTINGS.items():
+        given = options.get(name)
+        if given and not any(name in each.settings for each in chosen):
+            raise IosimError(
+                f"--{name.replace('_', '-')} {given[0]} is no setting of "
+                f"{', '.join(each.name for each in chosen)}; write --schedule {example} with it"
+            )
     if direction is None:
-        return named
+        return chosen
     of = forward_of if direction == "forward" else backward_of
-    return list({chosen.name: chosen for chosen in map(of, named)}.values())
+    return list({each.name: each for each in map(of, chosen)}.values())
 
 
-def given_tiles(options: dict[str, Any]) -> Iterator[dict[str, int]]:
-    """Yield the tile sizes that --br and --bc state, one mapping for each combination.
+# What a schedule may take beside its tile sizes, with one that does.
+SETTINGS = {
+    "splits": "split_kv",
+    "pack": "flash2_packed",
+    "page_size": "flash2_packed",
+    "ranks": "ring",
+}
 
-    Raises IosimError where --tiles is to choose what both of them state already.
+
+def given_tiles(
+    options: dict[str, Any], settings: Collection[str] = ()
+) -> Iterator[dict[str, int]]:
+    """Yield the tile sizes and settings that options state, one mapping for each combination.
+
+    That is --br, --bc and the options of those settings. Raises IosimError where --tiles is to
+    choose what --br and --bc state already.
     """
-    br, bc = options["br"], options["bc"]
-    if options["tiles"] and br and bc:
+    if options["tiles"] and options["br"] and options["bc"]:
         raise IosimError(
             f"--tiles {options['tiles']} chooses the sizes that --br and --bc state; "
             "give either the rule or the sizes"
         )
-    for rows, columns in product(br or (None,), bc or (None,)):
-        yield {name: size for name, size in (("br", rows), ("bc", columns)) if size is not None}
+    names = ("br", "bc", *(name for name in SETTINGS if name in settings))
+    for sizes in product(*(options.get(name) or (None,) for name in names)):
+        yield {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
+
+
+def with_settings(columns: Sequence[str], records: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the columns of a table with those of the settings that any record has, behind bc."""
+    own = [name for name in SETTINGS if any(record.get(name) for record in records)]
+    place = columns.index("bc") + 1
+    return [*columns[:place], *own, *columns[place:]]

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import simulations
+from iosim.cli.cases import SETTINGS, simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import pair_meaning
 from iosim.reading.formula import Formula, Polynomial, formula
@@ -58,6 +58,7 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
             "share": words / run.traffic.total_words,
             **(between if run.schedule.ranks is not None else {}),
             **{key: head[key] for key in ("n_q", "n_k", "head_dim", "heads", "br", "bc")},
+            **{key: head[key] for key in SETTINGS if key in head},
         }
 
 
@@ -94,17 +95,16 @@ def _page(run: Simulation) -> str:
 
 def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
-    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
-    ranks = f", p = {run.checked.ranks}" if run.schedule.ranks is not None else ""
+    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.sizes.items())
     mask = f", causal ({shape.align})" if shape.causal else ""
     return (
         f"{run.schedule.name}: n_q = {shape.n_q}, n_k = {shape.n_k}, d = {shape.head_dim}, "
         f"batch {shape.batch}, heads {shape.heads} (of keys and values {shape.kv_heads}), "
-        f"{shape.dtype}{mask}{', ' if sizes else ''}{sizes}{ranks}"
+        f"{shape.dtype}{mask}{', ' if sizes else ''}{sizes}"
     )
 
 
-_TILE_NAMES = {"br": "B_r", "bc": "B_c"}
+_TILE_NAMES = {"br": "B_r", "bc": "B_c", "page_size": "page size", "ranks": "p"}
 _VERBS = {"read": "reads", "write": "writes", "add": "adds to", "interconnect": "sends"}
 
 
@@ -196,6 +196,9 @@ _SYMBOLS = {
     "T_r": "tiles of queries, ceil(n_q / B_r)",
     "T_c": "tiles of keys, ceil(n_k / B_c)",
     "T_v": "tiles of value columns",
+    "T_g": "tiles of query heads of a group, ceil(g / heads in a tile)",
+    "T_p": "pages",
+    "s": "splits that are not empty",
     "n_q": "queries",
     "n_k": "keys",
     "d": "words of a row",

@@ -91,9 +91,9 @@ schedule = click.option(
     "--schedule",
     type=NAMES,
     help="Schedules: standard, standard_tiled, flash1, flash2, their backward passes "
-    "standard_backward, flash1_backward, flash2_backward, flash2_backward_q, on several devices "
-    "ring, ulysses, tree_decoding, or path/to/file.py:name for one of your own; several with "
-    "commas.",
+    "standard_backward, flash1_backward, flash2_backward, flash2_backward_q, for decoding "
+    "flash2_packed, split_kv, on several devices ring, ulysses, tree_decoding, or "
+    "path/to/file.py:name for one of your own; several with commas.",
 )
 direction = click.option(
     "--pass",
@@ -153,6 +153,18 @@ tiles = click.option(
     "fits, or the one of the least traffic.",
 )
 ranks = click.option("--ranks", type=SWEEP, help="Devices, for ring, ulysses and tree_decoding: p.")
+splits = click.option(
+    "--splits", type=SWEEP, help="Splits of the keys, for split_kv.  [default: 2]"
+)
+pack = click.option(
+    "--pack",
+    type=SWEEP,
+    help="Query heads in a tile, for flash2_packed and split_kv.  [default: all of a key-value "
+    "head]",
+)
+page_size = click.option(
+    "--page-size", type=SWEEP, help="Rows of a page of K and V, for flash2_packed and split_kv."
+)
 form = click.option(
     "--format",
     "form",
@@ -169,9 +181,9 @@ shape = _family(
     seq_len, kv_len, head_dim, value_dim, batch, heads, kv_heads, model, dtype, causal, align
 )
 memory = _family(sram, device)
-tile_sizes = _family(br, bc, tiles)
+tile_sizes = _family(br, bc, splits, pack, page_size, ranks, tiles)
 results = _family(form, output)
-simulation = _family(schedule, shape, ranks, memory, tile_sizes, results)
+simulation = _family(schedule, shape, memory, tile_sizes, results)
 
 
 class Heads(NamedTuple):

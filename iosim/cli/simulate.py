@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import passes
+from iosim.cli.cases import passes, with_settings
 from iosim.output import render, write_text
 
 SCHEDULES = ("standard", "flash1", "flash2")
@@ -68,7 +68,7 @@ def simulate(direction: str | None, form: str, output: Path | None, **given: Any
     columns = COLUMNS if direction != "both" else STEP_COLUMNS
     if all(record["pass"] == "forward" for record in records):
         columns = [column for column in columns if column != "pass"]
-    if any("ranks" in record for record in records):
-        at = columns.index("sram_words")
-        columns = [*columns[:at], "ranks", *columns[at:], *RANK_COLUMNS]
+    columns = with_settings(columns, records)
+    if "ranks" in columns:
+        columns += RANK_COLUMNS
     write_text(output, render(records, form, columns))

@@ -16,12 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from iosim.errors import IosimError, ScheduleError
 from iosim.precision import Precision, precision
 from iosim.reading.lockstep import run_ranks
+from iosim.reading.pages import Pages, page_places
 from iosim.reading.residency import FastMemory, Key, where
 from iosim.reading.traffic import DIRECTIONS, Share, Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
 from iosim.schedule.operations import Operation, find_operation
 from iosim.schedule.tree import Compute, Dim, Move, Schedule, Tensor, nodes
 from iosim.shape import AttentionShape
+from iosim.units import ITEM_BYTES
 
 Array = NDArray[Any]
 
@@ -58,6 +60,7 @@ def execute(
     *,
     capacity: int | None = None,
     scale: float | None = None,
+    page_table: ArrayLike | None = None,
     **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
@@ -67,9 +70,12 @@ def execute(
     axes of size 1 may be left out, and the outputs leave them out too. The arrays are
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
-    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. Raises IosimError for
-    arrays that do not have the shape and inputs that are missing or not asked for, ScheduleError or
-    CapacityError as `check` does, and ScheduleError for a read of words that nothing has written.
+    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. `page_table` (batch,
+    pages) says in which place of a pool each page of k and v lies, for a schedule that has one (by
+    default one after the other): the pages are scattered so, and read through the table's entries.
+    Raises IosimError for arrays that do not have the shape, inputs that are missing or not asked
+    for, or places that are not of one page each, ScheduleError or CapacityError as `check` does,
+    and ScheduleError for a read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -92,7 +98,7 @@ def execute(
     }
     devices = [
         _Device(
-            _SlowMemory(schedule, arrays, form, rank),
+            _SlowMemory(schedule, arrays, form, page_table, rank),
             FastMemory(capacity),
             tally,
             context,
@@ -160,7 +166,9 @@ def _other_inputs(
     schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
 ) -> dict[str, Array]:
     """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
-    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in ("Q", "K", "V")}
+    tables = {t.table.name for t in inputs_of(schedule).values() if t.table is not None}
+    apart = {"Q", "K", "V"} | tables
+    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in apart}
     for name in given:
         if name not in wanted:
             asked = f"; it reads {', '.join(wanted)}" if wanted else " beside Q, K and V"
@@ -186,11 +194,11 @@ def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
 
     The last `leading` of (batch, heads) stay; a tensor without these axes has its own shape.
     """
-    sizes = [dim.n for dim in tensor.axes]
-    indexed = sum(dim.indexed for dim in tensor.axes)
-    if not indexed:
-        return tuple(sizes)
-    return (sizes[0], math.prod(sizes[1:indexed]))[2 - leading :] + tuple(sizes[indexed:])
+    heads = [dim.n for dim in tensor.axes if dim.name in ("kv_head", "group")]
+    if not heads:
+        return tuple(dim.n for dim in tensor.axes)
+    batch, *rest = (dim.n for dim in tensor.axes if dim.name not in ("kv_head", "group"))
+    return (batch, math.prod(heads))[2 - leading :] + tuple(rest)
 
 
 class _Context:
@@ -250,7 +258,10 @@ class _Device:
             return
         key = self.fast.move(node, position)
         if node.kind == "load":
-            self.tiles[key] = self.slow.load(node, key[1])
+            table, place = node.tensor.table, None
+            if table is not None:
+                place = self.tiles[self.fast.require(table, tile_ranges(table, position), node)]
+            self.tiles[key] = self.slow.load(node, key[1], place)
         elif node.kind == "new":
             self.tiles[key] = self.slow.room(node.tensor, key[1])
         elif node.kind == "free":
@@ -310,7 +321,12 @@ class _SlowMemory:
     """
 
     def __init__(
-        self, schedule: Schedule, inputs: Mapping[str, Array], form: Precision, rank: int = 0
+        self,
+        schedule: Schedule,
+        inputs: Mapping[str, Array],
+        form: Precision,
+        page_table: ArrayLike | None,
+        rank: int = 0,
     ) -> None:
         self.moved = 0
         self.outputs: set[str] = set()
@@ -319,17 +335,31 @@ class _SlowMemory:
         self._tensors: dict[str, Tensor] = {}
         self._arrays: dict[str, Array] = {}
         self._written: dict[str, NDArray[np.bool_]] = {}
-        for node, _ in nodes(schedule.body):
+        self._pages: dict[str, Pages] = {}
+        tables = {
+            node.tensor.table.name: node.tensor.table
+            for node, _ in nodes(schedule.body)
+            if isinstance(node, Move) and node.tensor.table is not None
+        }
+        for name, table in tables.items():
+            self._arrays[name] = page_places(table, page_table)
+        if page_table is not None and not tables:
+            raise IosimError(f"page_table is given, but {schedule.name} has no page table")
+        for node, loops in nodes(schedule.body):
             if not isinstance(node, Move) or node.tensor.name in self._arrays:
                 continue
             tensor = node.tensor
             self._tensors[tensor.name] = tensor
             full = tuple(dim.n for dim in tensor.axes)
-            storage = precision(tensor.dtype).storage
+            storage = _storage(tensor.dtype)
             if tensor.place == "input":
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
-                self._arrays[tensor.name] = array.reshape(full)
+                array = array.reshape(full)
+                if tensor.table is not None:
+                    self._pages[tensor.name] = pages = Pages.of(tensor, tensor.table, loops)
+                    array = pages.scattered(array, self._arrays[tensor.table.name])
+                self._arrays[tensor.name] = array
                 if schedule.ranks is not None:
                     self._keep(tensor, schedule.ranks.shard(tensor, rank))
             elif tensor.place == "output" or (
@@ -342,9 +372,11 @@ class _SlowMemory:
                 else:
                     self.kept.append(tensor.name)
 
-    def load(self, move: Move, ranges: Ranges) -> Array:
-        """Return a copy of a tile in the dtype it is held in."""
+    def load(self, move: Move, ranges: Ranges, place: Array | None = None) -> Array:
+        """Return a copy of a tile in the dtype it is held in, of a page in that place."""
         at = _index(move.tensor.axes, ranges)
+        if place is not None:
+            at = self._pages[move.tensor.name].index(at, int(place))
         written = self._written.get(move.tensor.name)
         if written is not None and not written[at].all():
             raise ScheduleError(
@@ -442,9 +474,15 @@ def _output(schedule: Schedule, name: str, devices: Sequence[_Device], leading: 
     return array.reshape(_shape(tensor, leading))
 
 
+def _storage(dtype: str) -> np.dtype[Any]:
+    """Return the dtype in which NumPy keeps a tensor in slow memory."""
+    return precision(dtype).storage if dtype in ITEM_BYTES else np.dtype(dtype)
+
+
 def _held(tensor: Tensor) -> np.dtype[Any]:
     """Return the dtype in which NumPy holds a resident tile: wide enough to compute in."""
-    return precision(tensor.held).accumulator
+    held = tensor.held
+    return precision(held).accumulator if held in ITEM_BYTES else np.dtype(held)
 
 
 def _slices(ranges: Ranges) -> tuple[slice, ...]:

@@ -18,21 +18,8 @@ Symbols = tuple[str, ...]
 
 # Ranks first, then batch and heads, then how often, then how many rows, then how wide.
 _ORDER = (
-    "p",
-    "p_o",
-    "p_r",
-    "b",
-    "h_kv",
-    "g",
-    "X",
-    "T_r",
-    "T_c",
-    "T_d",
-    "T_v",
-    "n_q",
-    "n_k",
-    "d",
-    "d_v",
+    *("p", "p_o", "p_r", "b", "h_kv", "T_g", "g", "X", "T_r", "s", "T_p", "T_c", "T_d", "T_v"),
+    *("n_q", "n_k", "d", "d_v"),
 )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from iosim.errors import IosimError
 from iosim.schedule.relation import Causal
-from iosim.schedule.tree import Compute, Dim, For, Node, Tensor, free, load, new
+from iosim.schedule.tree import Dim, For, Node, Tensor
 from iosim.shape import AttentionShape
 
 
@@ -37,33 +37,19 @@ class Problem:
     l: Tensor
     mask: Causal | None
 
-    def absorb(
-        self, O: Tensor, key: Dim, line: str = "for each tile j of keys", loads: str = ""
-    ) -> For:
-        """Return the loop that absorbs tiles of keys and values into a state (m, l, O) on chip."""
-        S, K, V, l, m = self.S, self.K, self.V, self.l, self.m
-        return For(key, (
-            *load(loads or "load K_j, V_j", K, V),
-            *new(S),
-            Compute("scores", (S,), (self.Q, K), "S_ij = Q_i K_j^T"),
-            Compute("rescale_state", (O, l, m), (S, O, l, m),
-                    "m_i = max(m_i, rowmax S_ij), rescale l_i and the accumulator"),
-            Compute("exponentiate", (S,), (S, m), "P_ij = e^(S_ij - m_i)"),
-            Compute("add_row_sums", (l,), (S, l), "l_i = l_i + rowsum P_ij"),
-            Compute("accumulate", (O,), (S, V, O), "add P_ij V_j to the accumulator"),
-            *free(S, K, V),
-        ), relation=self.mask, line=line)  # fmt: skip
-
     def per_head(self, body: Sequence[Node]) -> tuple[Node, ...]:
         """Return the body repeated for every batch entry, key-value head and query head of it."""
         heads = For(self.kv_head, (For(self.group, tuple(body), parallel=True),), parallel=True)
         return (For(self.batch, (heads,), parallel=True),)
 
 
-def problem(shape: AttentionShape, br: int | None = None, bc: int | None = None) -> Problem:
+def problem(
+    shape: AttentionShape, br: int | None = None, bc: int | None = None, pack: int | None = None
+) -> Problem:
     """Return the axes and tensors of a shape, in tiles of `br` queries and `bc` keys (None: all).
 
-    Raises IosimError for a tile size below 1.
+    A tile of Q holds the rows of one head, or of `pack` heads of a group. Raises IosimError for a
+    tile size below 1.
 
     >>> p = problem(AttentionShape(n_q=100, n_k=50, head_dim=8), br=32, bc=16)
     >>> p.query.blocks, p.key.blocks, p.S.held
@@ -72,8 +58,13 @@ def problem(shape: AttentionShape, br: int | None = None, bc: int | None = None)
     batch = Dim("batch", shape.batch, 1, symbol="b", count="b", indexed=True)
     kv_head = Dim("kv_head", shape.kv_heads, 1, symbol="h_kv", count="h_kv", indexed=True)
     group = Dim("group", shape.group, 1, symbol="g", count="g", indexed=True)
-    query = Dim("query", shape.n_q, _rows("br", br, shape.n_q), symbol="n_q", count="T_r")
-    key = Dim("key", shape.n_k, _rows("bc", bc, shape.n_k), symbol="n_k", count="T_c")
+    if pack is not None:
+        heads_of_tile = at_least_one("pack", pack)
+        group = Dim("group", shape.group, heads_of_tile, symbol="g", count="T_g")
+    br = shape.n_q if br is None else at_least_one("br", br)
+    bc = shape.n_k if bc is None else at_least_one("bc", bc)
+    query = Dim("query", shape.n_q, br, symbol="n_q", count="T_r")
+    key = Dim("key", shape.n_k, bc, symbol="n_k", count="T_c")
     dim = Dim("dim", shape.head_dim, symbol="d", count="T_d")
     same = shape.value_dim == shape.head_dim
     value = Dim("value", shape.value_dim, symbol="d" if same else "d_v", count="T_v")
@@ -101,9 +92,8 @@ def problem(shape: AttentionShape, br: int | None = None, bc: int | None = None)
     )
 
 
-def _rows(name: str, size: int | None, n: int) -> int:
-    if size is None:
-        return n
+def at_least_one(name: str, size: int) -> int:
+    """Return a tile size, or raise IosimError if it is no whole number of at least 1."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise IosimError(
             f"tile size {name} is {size!r}, but it must be a whole number of at least 1"

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from iosim.schedule.relation import PairSums, Relation
+from iosim.schedule.relation import Causal, PairSums, Relation
 from iosim.schedule.tree import Dim
 
 Rows = tuple[int, int]
@@ -20,10 +21,10 @@ def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequ
     [0, 1]
     """
     whole = Dim("other", other[1] - other[0])
-    part = replace(dim, n=section[1] - section[0], parent=None)
+    inside = replace(dim, n=section[1] - section[0], parent=None, index="")
     if dim.name == relation.key:
-        return relation.shifted(other[0], section[0]).key_range(whole, part, 0)
-    return relation.shifted(section[0], other[0]).query_range(part, whole, 0)
+        return relation.shifted(other[0], section[0]).key_range(whole, inside, 0)
+    return relation.shifted(section[0], other[0]).query_range(inside, whole, 0)
 
 
 def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
@@ -37,13 +38,56 @@ def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     query, key = flattened(query), flattened(key)
     if query.parent is None and key.parent is None:
         return relation.sums(query, key)
+    if isinstance(relation, Causal) and query.parent is None and len(key.cuts) == 2:
+        return _causal(relation, query, key)
+    return _by_section(relation, query, key)
+
+
+@lru_cache(maxsize=64)  # each line of a schedule asks for the same sums
+def _causal(mask: Causal, query: Dim, key: Dim) -> PairSums:
+    """Return the sums over key tiles within sections, in whichever way has the fewest terms.
+
+    At most sqrt(n_k / tile) terms, since the tiles of a section are n_k / tile / sections.
+    """
+    outer = key.cuts[0]
+    tiles = key.blocks_in(outer.block)
+    if tiles < outer.blocks:
+        return _by_place(mask, query, key, tiles)
+    return _by_section(mask, query, key)
+
+
+def _by_section(relation: Relation, query: Dim, key: Dim) -> PairSums:
+    """Return the sums, section by section of the axis that is cut twice."""
     total = PairSums()
     if key.parent is not None:
-        for first, part in sections(key):
-            total += pair_sums(relation.shifted(0, first), query, part)
+        for first, inside in sections(key):
+            total += pair_sums(relation.shifted(0, first), query, inside)
     else:
-        for first, part in sections(query):
-            total += pair_sums(relation.shifted(first, 0), part, key)
+        for first, inside in sections(query):
+            total += pair_sums(relation.shifted(first, 0), inside, key)
+    return total
+
+
+def _by_place(mask: Causal, query: Dim, key: Dim, tiles: int) -> PairSums:
+    """Return the sums, tile by tile of a section: the first tiles of all sections, the second ...
+
+    Under a causal mask a tile is met when its first key is seen, whatever its length, so that these
+    are the sums of an axis cut once, into sections, that begins where the tile does.
+    """
+    outer, total = key.cuts[0].block, PairSums()
+    for t in range(tiles):
+        first = t * key.block
+        if first >= key.n:
+            break
+        spread = Dim(key.name, key.n - first, outer)
+        met = mask.shifted(0, first).sums(query, spread)
+        rows = min(key.block, outer - first)
+        total += PairSums(met.pairs, met.query_rows, met.pairs * rows, met.query_rows * rows)
+        begin = (spread.blocks - 1) * outer
+        less = rows - (spread.n - begin)  # by so much the last tile is shorter
+        if less > 0:
+            last = mask.shifted(0, first + begin).sums(query, Dim(key.name, 1))
+            total += PairSums(0, 0, -last.pairs * less, -last.query_rows * less)
     return total
 
 
@@ -71,13 +115,16 @@ def sections(dim: Dim) -> Iterator[tuple[int, Dim]]:
     outermost = dim.cuts[0]
     for i in range(outermost.blocks):
         first, stop = outermost.range(i)
-        yield first, _part(dim, stop - first)
+        yield first, part(dim, stop - first)
 
 
-def _part(dim: Dim, rows: int) -> Dim:
-    """Return the cut without its outermost one, of so many rows."""
+def part(dim: Dim, rows: int) -> Dim:
+    """Return the cut within one block, of so many rows, of the outermost cut around it.
+
+    Without a parent that is the block itself.
+    """
     parent = dim.parent
     if parent is None:
         return replace(dim, n=rows, block=rows, index="")
-    inner = None if parent.parent is None else _part(parent, rows)
-    return replace(dim, n=rows, parent=inner)
+    inner = None if parent.parent is None else part(parent, rows)
+    return replace(dim, n=rows, parent=inner, index="")

@@ -232,6 +232,14 @@ def unnormalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     o *= l[..., None]
 
 
+@operation("O l m <- A L O l m", (3, (0,)), (6, (1,)))
+def merge_finished(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """Merge the state (m, l, O) with a finished part: its output A and its LSE L."""
+    (o, l, m), (part, lse, _, _, _) = outputs, inputs
+    merged = softmax.merge(softmax.SoftmaxState(m, l, o), softmax.of_finished(part, lse))
+    o[...], l[...], m[...] = merged.o, merged.l, merged.m
+
+
 @operation("LSE <- m l", (2, (0,)))
 def log_sum_exp(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """LSE = m + log l, -inf for a row that has seen no key."""

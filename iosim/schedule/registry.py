@@ -23,9 +23,9 @@ PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
-    `paper` is the tile rule of its source, from a shape and M in words, where it has one. A
-    backward schedule names in `forward` that of the forward pass which leaves what it reads.
-    `settings` are names of what else `build` takes, such as the number of ranks.
+    `settings` are further sizes, which have a default: no rule chooses them. `paper` is the tile
+    rule of its source, from a shape and M in words, where it has one. A backward schedule names in
+    `forward` that of the forward pass which leaves what it reads.
     """
 
     name: str
@@ -42,11 +42,6 @@ class Family:
         """The pass it is a schedule of: "forward" or "backward"."""
         return "backward" if self.forward else "forward"
 
-    def with_settings(self, **values: int) -> "Family":
-        """Return the same schedule with those of the values that it takes, and no settings left."""
-        own = {name: values[name] for name in self.settings if name in values}
-        return replace(self, build=functools.partial(self.build, **own), settings=())
-
 
 FAMILIES: dict[str, Family] = {}
 
@@ -60,6 +55,8 @@ BUILT_IN = (
     "flash1_backward",
     "flash2_backward",
     "flash2_backward_q",
+    "flash2_packed",
+    "split_kv",
     "ring",
     "ulysses",
     "tree_decoding",

@@ -1,6 +1,9 @@
 """Ring attention: queries stay where they are, keys and values go round all devices."""
 
+from dataclasses import replace
+
 from iosim.schedule.attention import Problem, problem
+from iosim.schedule.flash2 import key_loop
 from iosim.schedule.ranks import Others, Own, Ranks, shards
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import (
@@ -52,7 +55,7 @@ def ring(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Schedule
     )  # fmt: skip
     mine, theirs = p.query.cut(rank.block), p.key.cut(shard.block)
     holds = {"Q": mine, "O": mine, "LSE": mine, "K": theirs, "V": theirs}
-    tiles = {"br": br, "bc": bc}
+    tiles = {"br": br, "bc": bc, "ranks": ranks}
     return Schedule("ring", shape, body, p.mask, tiles, Ranks(rank, holds))
 
 
@@ -79,14 +82,14 @@ def finish(p: Problem, A: Tensor, query: Dim) -> For:
 
 def _attend(p: Problem, A: Tensor, rank: Dim, shard: Dim, *, first: bool) -> tuple[Node, ...]:
     Q, l, m = p.Q, p.l, p.m
-    query, key = p.query.within(rank), p.key.within(shard)
+    query, key, state = p.query.within(rank), p.key.within(shard), replace(p, O=A)
     if first:
         return (
             For(query, (
                 *load("load Q_i", Q),
                 *new(A, l, m),
                 Compute("start_state", (A, l, m), (), "A_i = 0, l_i = 0, m_i = -inf"),
-                p.absorb(A, key, "for each tile j of the shard"),
+                key_loop(state, key, " of its shard"),
                 *store("write A_i, l_i, m_i", A, l, m),
                 *free(A, l, m, Q),
             ), parallel=True, line="for each tile i of its queries"),
@@ -94,7 +97,7 @@ def _attend(p: Problem, A: Tensor, rank: Dim, shard: Dim, *, first: bool) -> tup
     return (
         For(query, (
             *load("load Q_i again, and A_i, l_i, m_i so far", Q, A, l, m),
-            p.absorb(A, key, "for each tile j of shard s", "load K_j, V_j of shard s"),
+            key_loop(state, key, " of shard s"),
             *store("write A_i, l_i, m_i again", A, l, m),
             *free(A, l, m, Q),
         ), relation=p.mask, parallel=True, line="for each tile i of its queries that sees s"),

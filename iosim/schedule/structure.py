@@ -119,6 +119,8 @@ class _Structure:
     def _tensor(self, tensor: Tensor) -> None:
         for dim in tensor.axes:
             self._axis(dim.name, dim.n)
+        if tensor.table is not None:
+            self._tensor(tensor.table)
         # How the axes are cut does not matter: the loops decide.
         made = (tuple(d.name for d in tensor.axes), tensor.dtype, tensor.place, tensor.held)
         if self.tensors.setdefault(tensor.name, made) != made:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.shape import AttentionShape
-from iosim.units import ITEM_BYTES, unknown
+from iosim.units import WORD_BYTES, unknown
 
 if TYPE_CHECKING:
     from iosim.schedule.ranks import Ranks
@@ -140,6 +140,8 @@ class Tensor:
     `place` says where it lives: an input starts in slow memory, an output must end there, a slow
     one is a scratch tensor in slow memory, a fast one exists only in fast memory. `dtype` is its
     item type in slow memory, `held` (default `dtype`) in fast memory, where sums may be wider.
+    A `table` says where in slow memory the tensor's pages lie: its current entry, along the axis
+    that numbers them, has to be in fast memory when a tile of a page is loaded.
     """
 
     name: str
@@ -147,6 +149,7 @@ class Tensor:
     dtype: str
     place: Place = "fast"
     held: str = ""
+    table: "Tensor | None" = None
 
     def __post_init__(self) -> None:
         """Fill in the default item type in fast memory, and refuse what is unknown."""
@@ -154,7 +157,7 @@ class Tensor:
             object.__setattr__(self, "held", self.dtype)
         _one_of("place of a tensor", self.place, get_args(Place))
         for dtype in (self.dtype, self.held):
-            _one_of("dtype", dtype, ITEM_BYTES)
+            _one_of("dtype", dtype, WORD_BYTES)
 
     def has(self, axis: str) -> bool:
         """Return whether the tensor has rows along the axis of that name."""
@@ -238,7 +241,7 @@ class Schedule:
     body: tuple[Node, ...] = field(repr=False)  # `print` shows it as a listing
     mask: "Relation | None" = None
     tiles: dict[str, int] = field(default_factory=dict)
-    ranks: "Ranks | None" = None
+    ranks: "Ranks | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse a tree that no reading could make sense of."""

@@ -1,7 +1,10 @@
 """Tree attention for decoding: queries on every device, keys divided, partial results merged."""
 
+from dataclasses import replace
+
 from iosim.errors import IosimError
 from iosim.schedule.attention import problem
+from iosim.schedule.flash2 import key_loop
 from iosim.schedule.ranks import Butterfly, Ranks, shards
 from iosim.schedule.registry import schedule
 from iosim.schedule.ring import accumulator, finish
@@ -51,7 +54,7 @@ def tree_decoding(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) ->
                     *load("load Q_i", Q),
                     *new(A, l, m),
                     Compute("start_state", (A, l, m), (), "A_i = 0, l_i = 0, m_i = -inf"),
-                    p.absorb(A, p.key.within(rank), "for each tile j of its keys"),
+                    key_loop(replace(p, O=A), p.key.within(rank), " of its keys"),
                     *store("write A_i, l_i, m_i", A, l, m),
                     *free(A, l, m, Q),
                 ), parallel=True, line="for each tile i of queries"),
@@ -77,7 +80,7 @@ def tree_decoding(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) ->
         Remark("return O and LSE"),
     )  # fmt: skip
     shard = p.key.cut(rank.block)
-    tiles = {"br": br, "bc": bc}
+    tiles = {"br": br, "bc": bc, "ranks": ranks}
     return Schedule(
         "tree_decoding", shape, body, p.mask, tiles, Ranks(rank, {"K": shard, "V": shard})
     )

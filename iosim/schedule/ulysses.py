@@ -1,20 +1,10 @@
 """All-to-all (Ulysses) sequence parallelism: from shards of rows to whole heads, and back."""
 
 from iosim.schedule.attention import problem
+from iosim.schedule.flash2 import key_loop, query_loop
 from iosim.schedule.ranks import Others, Ranks, even_shards, shards
 from iosim.schedule.registry import schedule
-from iosim.schedule.tree import (
-    Compute,
-    For,
-    Node,
-    Remark,
-    Schedule,
-    exchange,
-    free,
-    load,
-    new,
-    store,
-)
+from iosim.schedule.tree import For, Remark, Schedule, exchange
 from iosim.shape import AttentionShape
 
 
@@ -30,23 +20,10 @@ def ulysses(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Sched
     rank = even_shards(p.kv_head, ranks, "heads of keys and values", "rank")
     rows = shards(p.query, ranks, "queries", "shard")
     columns = shards(p.key, ranks, "keys", "shard_k")
-    Q, K, V, O, LSE, l, m = p.Q, p.K, p.V, p.O, p.LSE, p.l, p.m
+    Q, K, V, O = p.Q, p.K, p.V, p.O
     gather = "receive rows of Q, K and V of its heads from rank s"
     scatter = "send to rank s its rows of O of these heads"
-    attend: tuple[Node, ...] = (
-        For(p.query, (
-            *load("load Q_i", Q),
-            *new(O, l, m),
-            Compute("start_state", (O, l, m), (), "O_i = 0, l_i = 0, m_i = -inf"),
-            p.absorb(O, p.key),
-            Compute("normalise", (O,), (O, l), "O_i = diag(l_i)^-1 O_i"),
-            *new(LSE),
-            Compute("log_sum_exp", (LSE,), (m, l), "LSE_i = m_i + log l_i"),
-            *store("write O_i", O),
-            *store("write LSE_i", LSE),
-            *free(LSE, m, l, O, Q),
-        ), parallel=True, line="for each tile i of queries"),
-    )  # fmt: skip
+    attend = query_loop(p, (key_loop(p, p.key), Remark("end for j")))[:-1]  # it is not all yet
     others_q, others_k = Others("rank", "shard"), Others("rank", "shard_k")
     body = (
         Remark("rank r holds shard r of Q, K, V and O, and attends with the r-th share of heads"),
@@ -68,5 +45,5 @@ def ulysses(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Sched
     )  # fmt: skip
     mine, theirs = p.query.cut(rows.block), p.key.cut(columns.block)
     holds = {"Q": mine, "O": mine, "K": theirs, "V": theirs, "LSE": p.kv_head.cut(rank.block)}
-    tiles = {"br": br, "bc": bc}
+    tiles = {"br": br, "bc": bc, "ranks": ranks}
     return Schedule("ulysses", shape, body, p.mask, tiles, Ranks(rank, holds))

@@ -6,7 +6,7 @@ the edges: ragged tiles, more queries than keys, rows that see nothing, maxima t
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,16 +30,18 @@ class Case:
     br: int
     bc: int
     data: str = "normal"
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, family: Family, dtype: str) -> Schedule:
-        """Return the schedule for this case in a dtype, with those of the tiles that it has.
+        """Return the schedule for this case in a dtype, with those of the sizes that it has.
 
         On several devices it is for as many as there can be, at most 4.
         """
         tiles = {"br": self.br, "bc": self.bc}
         shape = replace(self.shape, dtype=dtype)
         sizes = {name: tiles[name] for name in family.tiles}
-        return on_ranks(family, shape, sizes, 4).build(shape, **sizes)
+        sizes |= {name: size for name, size in self.settings.items() if name in family.settings}
+        return family.build(shape, **with_ranks(family, shape, sizes, 4))
 
     def inputs(self) -> Inputs:
         """Return q, k and v in float64, the same every time."""
@@ -69,19 +71,21 @@ class Case:
         if s.causal:
             words.append("causal" if s.align == "bottom-right" else "causal top-left")
         words.append(f"tiles {self.br} x {self.bc}")
+        words += [f"{name.replace('_', ' ')} {size}" for name, size in self.settings.items()]
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
 
 
-def on_ranks(family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int) -> Family:
-    """Return a schedule for the most ranks, up to so many, that can divide a shape."""
+def with_ranks(
+    family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int
+) -> dict[str, int]:
+    """Return sizes with the most ranks, up to so many, that can divide a shape, if it has ranks."""
     if "ranks" not in family.settings:
-        return family
+        return dict(sizes)
     for ranks in range(most, 1, -1):
         with contextlib.suppress(IosimError):
-            chosen = family.with_settings(ranks=ranks)
-            chosen.build(shape, **sizes)
-            return chosen
-    return family.with_settings(ranks=1)
+            family.build(shape, **sizes, ranks=ranks)
+            return {**sizes, "ranks": ranks}
+    return {**sizes, "ranks": 1}
 
 
 def _shape(n_q: int, n_k: int, head_dim: int = 16, **more: object) -> AttentionShape:
@@ -111,6 +115,11 @@ def cases(thorough: bool = False) -> Iterator[Case]:
         if data != "normal":
             yield Case(_shape(24, 40, causal=True), 9, 7, data)
     yield Case(_shape(64, 96, 64), 32, 48)
+    # Settings of schedules for decoding; another schedule takes the case without them.
+    yield Case(_shape(1, 61, heads=4, kv_heads=2), 1, 7, settings={"splits": 5})
+    yield Case(_shape(2, 40, 8, heads=6, kv_heads=2), 1, 3, settings={"splits": 50, "pack": 2})
+    paged = {"splits": 3, "page_size": 8}
+    yield Case(_shape(5, 45, 8, batch=2, heads=4, kv_heads=1, causal=True), 3, 5, settings=paged)
     if thorough:
         yield from _more_cases()
 
@@ -124,8 +133,11 @@ def _more_cases() -> Iterator[Case]:
     yield Case(_shape(61, 50, 8, heads=4, batch=2), 8, 8)
     yield Case(_shape(512, 700, 64, causal=True), 128, 64)
     yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
-    rng = np.random.default_rng(2)
+    rng, more = np.random.default_rng(2), np.random.default_rng(3)
     for _ in range(100):
+        splits, pack, page_size = (int(more.integers(1, top)) for top in (20, 4, 25))
+        settings = {"splits": splits, "pack": pack}
+        settings |= {"page_size": page_size} if more.integers(2) else {}
         n_q, n_k, d, d_v, br, bc = (int(rng.integers(1, top)) for top in (50, 50, 20, 20, 25, 25))
         kv_heads, group, batch = (int(rng.integers(1, top)) for top in (3, 4, 3))
         yield Case(
@@ -143,6 +155,7 @@ def _more_cases() -> Iterator[Case]:
             br,
             bc,
             str(rng.choice(list(INPUTS))),
+            settings,
         )
 
 

@@ -10,7 +10,7 @@ from iosim.schedule.registry import Family, families
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 from iosim.units import format_count
-from iosim.verify.grid import on_ranks
+from iosim.verify.grid import with_ranks
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, found, verdict
 
@@ -71,7 +71,7 @@ def schedules(family: Family, thorough: bool) -> Iterator[Schedule]:
                 if br <= 2 * shape.n_q and bc <= 2 * shape.n_k:
                     given = {"br": br, "bc": bc}
                     tiles = {name: given[name] for name in family.tiles}
-                    yield on_ranks(family, shape, tiles, 4).build(shape, **tiles)
+                    yield family.build(shape, **with_ranks(family, shape, tiles, 4))
 
 
 @dataclass
