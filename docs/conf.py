@@ -6,6 +6,7 @@ from sphinx.application import Sphinx
 
 from iosim import __version__
 from iosim.measured import load
+from iosim.plot.devices import draw_devices
 from iosim.plot.figures import draw_measured, save, write_figures
 from iosim.proofs.page import fill
 
@@ -41,6 +42,9 @@ def setup(app: Sphinx) -> None:
         measured = draw_measured(load(HERE / "data" / "h200_sweep.json"))
         for form in ("svg", "png"):
             save(measured, HERE / "figures" / f"measured.{form}", form)
+        devices = draw_devices()
+        for form in ("svg", "png"):
+            save(devices, HERE / "figures" / f"devices.{form}", form)
 
     def show(app: Sphinx, page: str, source: list[str]) -> None:
         if page == "proofs":

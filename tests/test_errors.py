@@ -15,6 +15,7 @@ import pytest
 import test_check
 import test_execute
 import test_nested
+import test_ranks
 import test_tree
 import test_user_schedule
 
@@ -164,14 +165,16 @@ MODULES = (
     "tiles",
     "training",
     "bounds_backward",
+    "interconnect",
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
         "standard", "standard_tiled", "flash1", "flash2",
+        "ranks", "ring", "ulysses", "tree_decoding",
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
     *(f"reading.{name}" for name in (
         "count", "check", "gradients", "execute", "formula", "residency", "walk", "extent",
-        "traffic",
+        "traffic", "lockstep", "holdings", "rank_extent",
     )),
 )  # fmt: skip
 
@@ -196,7 +199,7 @@ def raises_of(module: str) -> dict[tuple[str, int], str]:
 def all_mistakes(folder: Path) -> list[Callable[[], object]]:
     zeros = np.zeros((8, 4))
     actions = [action for action, _ in EXAMPLES.values()]
-    for refused in (test_tree.REFUSED, test_nested.REFUSED):
+    for refused in (test_tree.REFUSED, test_nested.REFUSED, test_ranks.WRONG):
         actions += [build for build, _ in refused.values()]
     for schedule, _ in test_check.WRONG.values():
         actions += [
