@@ -4,6 +4,7 @@ The ranks are the blocks of an axis like any other. One loop over it stands in t
 rank runs the iteration of its own number, at the same time as the others.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -119,7 +120,7 @@ def check_tree(schedule: Schedule) -> None:
 
 
 @dataclass(frozen=True)
-class RankRelation:
+class RankRelation(ABC):
     """Which blocks of the axis `key` each rank, a number along the axis `query`, visits, in order.
 
     Each rank visits equally many blocks, and each block is visited by equally many ranks; where
@@ -142,9 +143,9 @@ class RankRelation:
         """Return the ranks that visit block j."""
         return self.visits(query.blocks, j)
 
+    @abstractmethod
     def visits(self, ranks: int, i: int) -> Sequence[int]:
         """Return the blocks that rank i of so many visits, in order."""
-        raise NotImplementedError
 
     def over(self, weights: Sequence[int]) -> list[int]:
         """Return for each rank the sum of the weights of the blocks that it visits."""
