@@ -41,9 +41,9 @@ def queries_stay(schedule: Schedule) -> Bound | None:
         name="queries_stay",
         words=_rows_lacking(schedule, ranks, q, k) if holds else 0,
         holds=holds,
-        reason="rows of K and V are all that is sent"
+        reason="between devices: rows of K and V are all that is sent"
         if holds
-        else "claimed where rows of K and V are all that is sent",
+        else "between devices: claimed where rows of K and V are all that is sent",
         leading="(p - 1) n_k (d + d_v)",
         source="derived here: a rank receives what its queries see and it lacks",
     )

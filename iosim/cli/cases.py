@@ -107,7 +107,7 @@ def simulations_of(
 ) -> Iterator[Simulation]:
     """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
     for sizes in given_tiles(options, chosen.settings) if chosen.tiles else ({},):
-        if "ranks" in chosen.settings and "ranks" not in sizes:
+        if "ranks" in chosen.settings and "ranks" in options and "ranks" not in sizes:
             raise IosimError(
                 f"--ranks is missing; {chosen.name} runs on several devices, so write --ranks 4"
             )
