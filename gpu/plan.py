@@ -179,6 +179,10 @@ def _refuse(schedule: Schedule) -> None:
             f"schedule {schedule.name!r} has no GPU kernel{hint}; those that have one are "
             f"{', '.join(KERNELS)}"
         )
+    if shape.mask is not None:
+        raise IosimError(f"mask {shape.mask} has no GPU kernel; those there are take --causal only")
+    if shape.dropout:
+        raise IosimError(f"dropout is {shape.dropout:g}, but the kernels have none; leave it out")
     plain = family(schedule.name).build(shape, **schedule.tiles)
     if _forward(schedule.body) != plain.body or schedule.mask != plain.mask:
         raise IosimError(

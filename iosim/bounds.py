@@ -13,7 +13,8 @@ from math import isqrt
 
 from iosim.errors import IosimError
 from iosim.reading.check import Checked
-from iosim.schedule.relation import Causal
+from iosim.schedule.nested import pair_sums, seen
+from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
@@ -81,10 +82,11 @@ def visible_pairs(shape: AttentionShape) -> int:
     >>> visible_pairs(AttentionShape(4, 4, 64, causal=True))
     10
     """
-    if not shape.causal:
+    mask = relation_of(shape)
+    if mask is None:
         return shape.n_q * shape.n_k
-    query, key = Dim("query", shape.n_q, 1), Dim("key", shape.n_k, 1)
-    return Causal(shape.causal_offset).sums(query, key).pairs
+    query, key = Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1)
+    return pair_sums(mask, query, key).pairs
 
 
 def all_pairs(shape: AttentionShape) -> int:
@@ -94,9 +96,10 @@ def all_pairs(shape: AttentionShape) -> int:
 
 def seen_rows(shape: AttentionShape) -> tuple[int, int]:
     """Return how many queries of a head see a key, and how many keys are seen."""
-    if not shape.causal:
+    mask = relation_of(shape)
+    if mask is None:
         return shape.n_q, shape.n_k
-    return Causal(shape.causal_offset).seen(shape.n_q, shape.n_k)
+    return seen(mask, Dim(mask.query, shape.n_q, 1), Dim(mask.key, shape.n_k, 1))
 
 
 def compulsory_words(shape: AttentionShape) -> tuple[int, int]:
@@ -275,7 +278,12 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
         max(isqrt(4 * (rows * columns * inner) ** 2 // words) - 2 * words, 0)
         for inner in (shape.head_dim, shape.value_dim)
     )
-    holds = checked is not None and checked.materialises and not shape.causal and checked.ranks == 1
+    holds = (
+        checked is not None
+        and checked.materialises
+        and checked.ranks == 1
+        and relation_of(shape) is None
+    )
     return Bound(
         name="two_matmuls",
         words=shape.batch * shape.kv_heads * one,

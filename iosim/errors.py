@@ -11,3 +11,7 @@ class ScheduleError(IosimError):
 
 class CapacityError(ScheduleError):
     """A schedule that needs more words of fast memory than there are."""
+
+
+class UnsupportedError(ScheduleError):
+    """A schedule that has no form for something that the shape asks for, such as dropout."""

@@ -52,6 +52,20 @@ class Precision:
             return x.astype(self.storage).astype(self.accumulator)
 
 
+INTEGERS = ("uint8", "uint64", "int32", "int64")
+"""Item types that are no numbers of attention: mask bytes, random states and page tables."""
+
+
+def stored_in(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of an item in slow memory, of a float or an integer type."""
+    return np.dtype(name) if name in INTEGERS else precision(name).storage
+
+
+def held_in(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype in which a tile is held and computed in."""
+    return np.dtype(name) if name in INTEGERS else precision(name).accumulator
+
+
 @cache
 def precision(name: str) -> Precision:
     """The format called ``name``: float16, bfloat16, float32 or float64; else an `IosimError`.

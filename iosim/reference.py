@@ -17,21 +17,28 @@ from iosim.precision import Array, Precision, precision
 
 
 def attention(
-    q: Array, k: Array, v: Array, visible: Array | None = None, scale: float | None = None
+    q: Array,
+    k: Array,
+    v: Array,
+    visible: Array | None = None,
+    scale: float | None = None,
+    factors: Array | None = None,
 ) -> tuple[Array, Array]:
     """Attention in float64, two-pass: O (..., heads, n_q, d_v) and LSE (..., heads, n_q).
 
     q is (..., heads, n_q, d), k (..., kv_heads, n_k, d), v (..., kv_heads, n_k, d_v), or without
     the leading axes; each k and v head serves heads / kv_heads query heads in turn. ``visible`` is
     boolean, (n_q, n_k) or with leading axes; None means that every query sees every key. ``scale``
-    is 1/sqrt(d) unless given. A query that sees no key gives O = 0 and LSE = -inf; a NaN or +inf
-    score gives NaN in its row. Raises `IosimError` where the shapes do not fit.
+    is 1/sqrt(d) unless given. ``factors`` (..., heads, n_q, n_k) is what each probability is
+    multiplied with after the softmax: 0 or 1 / (1 - p) for dropout. A query that sees no key gives
+    O = 0 and LSE = -inf; a NaN or +inf score gives NaN in its row. Raises `IosimError` where the
+    shapes do not fit.
 
     >>> O, LSE = attention(np.ones((2, 4)), np.ones((3, 4)), np.array([[1.0], [2.0], [6.0]]))
     >>> O.tolist(), bool(np.allclose(LSE, 2 + np.log(3)))
     ([[3.0], [3.0]], True)
     """
-    return _two_pass(q, k, v, visible, scale, precision("float64"))
+    return _two_pass(q, k, v, visible, scale, factors, precision("float64"))
 
 
 def standard_attention(
@@ -41,19 +48,20 @@ def standard_attention(
     dtype: str,
     visible: Array | None = None,
     scale: float | None = None,
+    factors: Array | None = None,
 ) -> tuple[Array, Array]:
     """Standard attention executed in ``dtype``; arguments and shapes as in `attention`.
 
     q, k and v are rounded to ``dtype``; S = scale q k' is accumulated in the accumulator (float32
     for float16, bfloat16 and float32), then stored in ``dtype``; the softmax runs in the
-    accumulator; P is stored in ``dtype``; P V accumulates in the accumulator and O is stored in
-    ``dtype``. O and LSE are returned in the accumulator's dtype.
+    accumulator; P is stored in ``dtype``, and so is P times ``factors``; P V accumulates in the
+    accumulator and O is stored in ``dtype``. O and LSE are returned in the accumulator's dtype.
 
     >>> O, _ = standard_attention(np.ones((1, 1)), np.ones((1, 1)), np.array([[1.001]]), "bfloat16")
     >>> O
     array([[1.]], dtype=float32)
     """
-    return _two_pass(q, k, v, visible, scale, precision(dtype))
+    return _two_pass(q, k, v, visible, scale, factors, precision(dtype))
 
 
 def attention_gradients(
@@ -63,19 +71,21 @@ def attention_gradients(
     dO: Array,
     visible: Array | None = None,
     scale: float | None = None,
+    factors: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The gradients dQ, dK, dV of sum(dO * O) in float64, in the shapes of q, k and v.
 
     Arguments as in `attention`; dO has the shape of O. With P = softmax(S): dV = P' dO,
     dS = P * (dP - rowsum(P * dP)) with dP = dO V', dQ = scale dS K and dK = scale dS' Q; dK and dV
-    are summed over the query heads of a key head. A query that sees no key adds nothing.
+    are summed over the query heads of a key head. A query that sees no key adds nothing. With
+    dropout's ``factors`` Z, dV = (P * Z)' dO and dP = (dO V') * Z.
 
     >>> q, k, v = np.zeros((1, 1)), np.ones((2, 1)), np.array([[1.0], [3.0]])
     >>> dQ, dK, dV = attention_gradients(q, k + v, v, np.ones((1, 1)))
     >>> dQ.tolist(), dV.tolist()
     ([[1.0]], [[0.5], [0.5]])
     """
-    return _gradients(q, k, v, dO, visible, scale, precision("float64"))
+    return _gradients(q, k, v, dO, visible, scale, factors, precision("float64"))
 
 
 def standard_gradients(
@@ -86,6 +96,7 @@ def standard_gradients(
     dtype: str,
     visible: Array | None = None,
     scale: float | None = None,
+    factors: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The backward pass of standard attention executed in ``dtype`` (Dao et al. 2022, Algorithm 3).
 
@@ -96,7 +107,7 @@ def standard_gradients(
     >>> standard_gradients(*[np.ones((1, 1))] * 3, np.array([[1.001]]), "bfloat16")[2]
     array([[1.]], dtype=float32)
     """
-    return _gradients(q, k, v, dO, visible, scale, precision(dtype))
+    return _gradients(q, k, v, dO, visible, scale, factors, precision(dtype))
 
 
 def _gradients(
@@ -106,6 +117,7 @@ def _gradients(
     dO: Array,
     visible: Array | None,
     scale: float | None,
+    factors: Array | None,
     form: Precision,
 ) -> tuple[Array, Array, Array]:
     q, k, v, dO = (
@@ -115,14 +127,21 @@ def _gradients(
     factor = _factor(q, scale, form)
     with np.errstate(all="ignore"):
         dp = form.round(dO @ repeat_heads(q, v).swapaxes(-1, -2))
+        dp, pd = _dropped(dp, factors, form), _dropped(p, factors, form)
         ds = form.round(p * (dp - (p * dp).sum(axis=-1, keepdims=True)))
         dq = factor * (ds @ repeat_heads(q, k))
         dk = factor * sum_heads(k, ds.swapaxes(-1, -2) @ q)
-        return form.round(dq), form.round(dk), form.round(sum_heads(v, p.swapaxes(-1, -2) @ dO))
+        return form.round(dq), form.round(dk), form.round(sum_heads(v, pd.swapaxes(-1, -2) @ dO))
 
 
 def _two_pass(
-    q: Array, k: Array, v: Array, visible: Array | None, scale: float | None, form: Precision
+    q: Array,
+    k: Array,
+    v: Array,
+    visible: Array | None,
+    scale: float | None,
+    factors: Array | None,
+    form: Precision,
 ) -> tuple[Array, Array]:
     q, k, v = (form.round(np.asarray(x)).astype(form.accumulator, copy=False) for x in (q, k, v))
     k, v = repeat_heads(q, k), repeat_heads(q, v)
@@ -133,7 +152,12 @@ def _two_pass(
         )
     with np.errstate(all="ignore"):
         p, lse = _probabilities(q, k, visible, scale, form)
-        return form.round(p @ v), lse
+        return form.round(_dropped(p, factors, form) @ v), lse
+
+
+def _dropped(x: Array, factors: Array | None, form: Precision) -> Array:
+    """A matrix times what dropout multiplies it with, as stored in a format."""
+    return x if factors is None else form.round(x * factors.astype(form.accumulator))
 
 
 def _factor(q: Array, scale: float | None, form: Precision) -> np.floating:

@@ -123,6 +123,8 @@ def shape_record(shape: AttentionShape) -> dict[str, Any]:
         "kv_heads": shape.kv_heads,
         "causal": shape.causal,
         "align": shape.align,
+        "mask": None if shape.mask is None else str(shape.mask),
+        "dropout": shape.dropout,
         "dtype": shape.dtype,
     }
 

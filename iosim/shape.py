@@ -1,10 +1,13 @@
 """The shape of an attention problem: how many queries, keys and heads, how wide, in which dtype."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from iosim.errors import IosimError
-from iosim.units import ITEM_BYTES, unknown
+from iosim.units import DTYPES, ITEM_BYTES, unknown
+
+if TYPE_CHECKING:
+    from iosim.schedule.relation import Relation
 
 Alignment = Literal["bottom-right", "top-left"]
 ALIGNMENTS: tuple[Alignment, ...] = ("bottom-right", "top-left")
@@ -19,15 +22,25 @@ STATISTIC_DTYPES = {
 }
 
 
+class Mask(Protocol):
+    """Which keys a query may see, stated for every shape; `str` is the text that --mask takes."""
+
+    def relation(self, shape: "AttentionShape") -> "Relation":
+        """Return the pairs that meet in a shape; IosimError where the shape cannot have them."""
+
+
 @dataclass(frozen=True)
 class AttentionShape:
     """O = softmax(Q K^T / sqrt(d)) V for `batch` x `heads` heads; sizes count rows or words.
 
     `head_dim` is the width of Q and K, `value_dim` (default `head_dim`) of V and O; `kv_heads`
     (default `heads`) divides `heads`. A causal mask is aligned bottom-right (query i sees the keys
-    up to i + n_k - n_q) or top-left (up to i).
+    up to i + n_k - n_q) or top-left (up to i). `mask` is one of `iosim.schedule.masks`; with
+    `causal` too, a query sees the keys that both let it see. Each softmax probability is dropped
+    with probability `dropout`, and divided by 1 - dropout where it is kept.
 
-    Raises IosimError for a size below 1, heads that are no multiple of kv_heads, an unknown dtype.
+    Raises IosimError for a size below 1, heads that are no multiple of kv_heads, an unknown dtype,
+    a mask that is not for a shape of these lengths, and a dropout that is not in [0, 1).
 
     >>> AttentionShape(n_q=1024, n_k=1024, head_dim=64, heads=16, dtype="float16").item_bytes
     2
@@ -45,6 +58,8 @@ class AttentionShape:
     dtype: str = "float16"
     causal: bool = False
     align: Alignment = "bottom-right"
+    mask: Mask | None = None
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields, and refuse what cannot be."""
@@ -63,10 +78,17 @@ class AttentionShape:
                 f"heads is {self.heads} and kv_heads is {self.kv_heads}, "
                 "but heads must be a multiple of kv_heads"
             )
-        if self.dtype not in ITEM_BYTES:
-            raise IosimError(unknown("dtype", self.dtype, ITEM_BYTES))
+        if self.dtype not in DTYPES:
+            raise IosimError(unknown("dtype", self.dtype, DTYPES))
         if self.align not in ALIGNMENTS:
             raise IosimError(unknown("align", self.align, ALIGNMENTS))
+        if self.mask is not None:
+            self.mask.relation(self)  # refuses a shape that it is not for
+        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
+            raise IosimError(
+                f"dropout is {self.dropout!r}, but it must be a probability from 0 up to, but not "
+                "including, 1"
+            )
 
     @property
     def group(self) -> int:
@@ -90,5 +112,5 @@ class AttentionShape:
 
     @property
     def causal_offset(self) -> int:
-        """Query i sees the keys up to i + causal_offset when the mask is causal."""
+        """The key of query i is i + causal_offset: the last that it sees when causal."""
         return self.n_k - self.n_q if self.align == "bottom-right" else 0

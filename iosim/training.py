@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from iosim.errors import IosimError
+from iosim.random_bits import RandomState
 from iosim.reading.execute import Execution, execute, inputs_of
 from iosim.schedule.tree import Schedule
 
@@ -29,10 +30,11 @@ def training_step(
     *,
     scale: float | None = None,
     capacity: int | None = None,
+    random: RandomState | None = None,
 ) -> TrainingStep:
     """Execute both passes: the backward one reads what the forward one left in slow memory.
 
-    Arrays, `scale` and `capacity` as in `execute`; dO is (batch, heads, n_q, d_v). Raises
+    Arrays, `scale`, `capacity` and `random` as in `execute`; dO is (batch, heads, n_q, d_v). Raises
     IosimError where the forward schedule does not leave what the backward one reads.
 
     >>> import numpy as np
@@ -44,7 +46,7 @@ def training_step(
     >>> training_step(*built, q, k, v, dO).backward.outputs["dV"][0]
     array([0.66666667, 0.66666667])
     """
-    done = execute(forward, q, k, v, scale=scale, capacity=capacity)
+    done = execute(forward, q, k, v, scale=scale, capacity=capacity, random=random)
     left: Mapping[str, Any] = done.outputs | done.kept
     others = {}
     for name in inputs_of(backward).keys() - {"Q", "K", "V", "dO"}:

@@ -5,6 +5,7 @@ of 1000, KiB, MiB and GiB powers of 1024, and ``w`` counts words.
 """
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from typing import Literal
 from iosim.errors import IosimError
 
 ITEM_BYTES: Mapping[str, int] = MappingProxyType(
-    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "uint64": 8}
 )
-"""Bytes of one word of each dtype."""
+"""Bytes of one word of each item type: of numbers, mask bytes and random states."""
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+"""The types that Q, K, V and O may have."""
 
 WORD_BYTES: Mapping[str, int] = MappingProxyType({**ITEM_BYTES, "int32": 4, "int64": 8})
 """The same with the whole numbers that tables and random states consist of."""
@@ -44,15 +48,15 @@ _BYTE_UNITS = {
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of one word of `dtype`.
+    """Return the bytes of one word of Q, K, V and O in `dtype`.
 
-    Raises `IosimError` for a dtype that is not in `ITEM_BYTES`.
+    Raises `IosimError` for a dtype that is not in `DTYPES`.
 
     >>> item_bytes("bfloat16")
     2
     """
-    if dtype not in ITEM_BYTES:
-        raise IosimError(unknown("dtype", dtype, ITEM_BYTES))
+    if dtype not in DTYPES:
+        raise IosimError(unknown("dtype", dtype, DTYPES))
     return ITEM_BYTES[dtype]
 
 
@@ -107,6 +111,23 @@ def _readable(digits: str, text: str) -> str:
 
 def _too_large(text: str) -> IosimError:
     return IosimError(f"'{text}' is too large; the most is {MAX_COUNT}")
+
+
+def parse_probability(text: str) -> float:
+    """Return the probability that `text` states, from 0 up to but not including 1.
+
+    Raises `IosimError` for text that is no number and for one out of that range.
+
+    >>> parse_probability("0.1")
+    0.1
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise IosimError(f"'{text}' is not a number from 0 up to, but not including, 1; write 0.1")
+    return value
 
 
 def parse_sweep(text: str, *, minimum: int = 1) -> tuple[int, ...]:

@@ -5,12 +5,12 @@ the computations. The checker is stricter than that model where real arithmetic 
 twice by one accumulator is an error, since a softmax sum would count it twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from iosim.errors import CapacityError, IosimError, ScheduleError
-from iosim.schedule.relation import Causal
+from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 from iosim.units import unknown
@@ -65,12 +65,12 @@ class Instance:
                 "but each query of a pebble game must see one"
             )
 
-    def keys_of(self, i: int) -> range:
+    def keys_of(self, i: int) -> Sequence[int]:
         """Return the keys that query i sees."""
         shape = self.shape
-        if not shape.causal:
+        mask = relation_of(shape)
+        if mask is None:
             return range(shape.n_k)
-        mask = Causal(shape.causal_offset)
         return mask.key_range(Dim("query", shape.n_q, 1), Dim("key", shape.n_k, 1), i)
 
     @property

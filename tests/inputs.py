@@ -4,6 +4,7 @@ import numpy as np
 
 from iosim import reference
 from iosim.precision import precision
+from iosim.random_bits import RandomState, dropout_factors
 from iosim.reading.execute import Execution, execute, inputs_of
 from iosim.schedule import Schedule
 from iosim.shape import AttentionShape
@@ -34,7 +35,11 @@ def others(schedule: Schedule, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> d
     visible = None
     if schedule.mask is not None:
         visible = schedule.mask.visible(slice(0, shape.n_q), slice(0, shape.n_k))
-    O, LSE = reference.attention(q, k, v, visible)
+    factors = None
+    if shape.dropout:
+        sizes = (shape.batch, shape.heads, shape.n_q, shape.n_k)
+        factors = dropout_factors(RandomState(), shape.dropout, sizes).reshape(*q.shape[:-1], -1)
+    O, LSE = reference.attention(q, k, v, visible, factors=factors)
     with np.errstate(all="ignore"):
         s = q @ reference.repeat_heads(q, k).swapaxes(-1, -2) / np.sqrt(shape.head_dim)
         s = s if visible is None else np.where(visible, s, -np.inf)
@@ -43,7 +48,11 @@ def others(schedule: Schedule, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> d
         l = np.exp(LSE - np.where(np.isneginf(m), 0.0, m))
     dO = output_gradient(shape, 0).reshape(O.shape)
     known = {"dO": dO, "O": O, "LSE": LSE, "m": m, "l": l, "P": P}
-    return {name: known[name] for name in inputs_of(schedule) if name not in ("Q", "K", "V")}
+    if factors is not None:
+        state = {"seed": np.zeros((), np.uint64), "offset": np.zeros((), np.uint64)}
+        known |= {"P_d": P * factors, "Z": factors > 0, **state}
+    own = ("Q", "K", "V", "mask")
+    return {name: known[name] for name in inputs_of(schedule) if name not in own}
 
 
 def run(schedule: Schedule, q: np.ndarray, k: np.ndarray, v: np.ndarray, **more) -> Execution:

@@ -1,18 +1,22 @@
 """Slow, obvious twins of the core: whole trees walked block by block, sums as double loops.
 
-Nothing here imports `iosim.reading`, `iosim.bounds` or `iosim.tiles`, and masks are worked out from
-the rule that query r sees key c when c <= r + offset, element by element.
+Nothing here imports `iosim.reading`, `iosim.bounds` or `iosim.tiles`, and masks are worked out
+element by element: causal, query r sees key c when c <= r + offset.
 """
 
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from math import isqrt, prod
 
 from iosim.schedule import Compute, For, Move, Schedule
+from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4}
+ITEM_BYTES = {
+    **{"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8},
+    **{"int32": 4, "uint8": 1, "uint64": 8},
+}
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 EXCHANGES = ("receive", "send", "shift")
 
@@ -40,8 +44,41 @@ def visible_matrix(n_q, n_k, off):
     return [[sees(r, c, off) for c in range(n_k)] for r in range(n_q)]
 
 
+def mask_sees(shape, r, c):
+    """Whether the shape's mask, the causal one aside, lets query r see key c."""
+    mask = shape.mask
+    own = r + (shape.n_k - shape.n_q if shape.align == "bottom-right" else 0)
+    match mask:
+        case None:
+            return True
+        case Window():
+            return own - mask.left <= c <= own + mask.right
+        case LocalGlobal():
+            near = own - mask.left <= c <= own + mask.right
+            return near or r < mask.tokens or c < mask.tokens
+        case Documents():
+            ends = list(accumulate(mask.lengths))
+            return sum(r >= end for end in ends) == sum(c >= end for end in ends)
+        case Butterfly():
+            return (r // mask.block ^ c // mask.block) in (0, *(2**k for k in range(64)))
+        case Random():
+            return bool(mask.relation(shape).cells.array[r // mask.block, c // mask.block])
+        case BlockMask():
+            return bool(mask.matrix.array[r // mask.rows, c // mask.columns])
+    raise AssertionError(mask)
+
+
+def visible_of(shape):
+    """Which query sees which key of a shape, entry by entry."""
+    off = offset(shape)
+    return [
+        [sees(r, c, off) and mask_sees(shape, r, c) for c in range(shape.n_k)]
+        for r in range(shape.n_q)
+    ]
+
+
 def visible_pairs(shape):
-    return sum(map(sum, visible_matrix(shape.n_q, shape.n_k, offset(shape))))
+    return sum(map(sum, visible_of(shape)))
 
 
 def cut(n, block):
@@ -51,7 +88,12 @@ def cut(n, block):
 
 def block_mask(n_q, n_k, br, bc, off):
     """Which query block meets which key block: any visible pair of rows will do."""
-    seen = visible_matrix(n_q, n_k, off)
+    return met_blocks(visible_matrix(n_q, n_k, off), br, bc)
+
+
+def met_blocks(seen, br, bc):
+    """Which query block meets which key block, of a matrix of what each query sees."""
+    n_q, n_k = len(seen), len(seen[0])
     return [
         [any(seen[r][c] for r in range(*rows) for c in range(*columns)) for columns in cut(n_k, bc)]
         for rows in cut(n_q, br)
@@ -60,8 +102,14 @@ def block_mask(n_q, n_k, br, bc, off):
 
 def pair_sums(n_q, n_k, br, bc, off):
     """(pairs, query rows, key rows, products) over the block pairs that meet."""
+    return sums_of(visible_matrix(n_q, n_k, off), br, bc)
+
+
+def sums_of(seen, br, bc):
+    """The same sums, of a matrix of what each query sees."""
+    n_q, n_k = len(seen), len(seen[0])
     sums = [0, 0, 0, 0]
-    for row, (r0, r1) in zip(block_mask(n_q, n_k, br, bc, off), cut(n_q, br), strict=True):
+    for row, (r0, r1) in zip(met_blocks(seen, br, bc), cut(n_q, br), strict=True):
         for met, (c0, c1) in zip(row, cut(n_k, bc), strict=True):
             if met:
                 for i, more in enumerate((1, r1 - r0, c1 - c0, (r1 - r0) * (c1 - c0))):
@@ -85,6 +133,12 @@ def _matmul(out, a, b):
 
 FLOPS = {
     "scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "unmasked_scores": lambda o, i: _matmul(o[0], i[0], i[1]) + _size(o[0]),
+    "apply_mask": lambda o, i: 0,
+    "start_random": lambda o, i: 0,
+    "draw_kept": lambda o, i: 0,
+    "drop_by": lambda o, i: _size(o[0]),
+    "drop": lambda o, i: _size(o[0]),
     "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
     "finish_scores": lambda o, i: _size(o[0]),
     "clear": lambda o, i: 0,
@@ -123,7 +177,7 @@ class Run:
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self.off = offset(schedule.shape)
+        self.seen = visible_of(schedule.shape)
         self.tensors: dict[tuple[str, str], int] = {}
         self.lines: dict[tuple[str, str], int] = {}
         self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0, "interconnect": 0}
@@ -171,13 +225,13 @@ class Run:
             return [
                 (c0, c1)
                 for c0, c1 in blocks
-                if any(sees(r, c, self.off) for r in range(r0, r1) for c in range(c0, c1))
+                if any(self.seen[r][c] for r in range(r0, r1) for c in range(c0, c1))
             ]
         c0, c1 = where["key"]
         return [
             (r0, r1)
             for r0, r1 in blocks
-            if any(sees(r, c, self.off) for r in range(r0, r1) for c in range(c0, c1))
+            if any(self.seen[r][c] for r in range(r0, r1) for c in range(c0, c1))
         ]
 
     def _ranges(self, tensor, where):
@@ -223,7 +277,7 @@ class Run:
 
 # Bounds, in exact arithmetic, from what their statements say.
 def compulsory(shape: AttentionShape):
-    seen = visible_matrix(shape.n_q, shape.n_k, offset(shape))
+    seen = visible_of(shape)
     queries = sum(any(row) for row in seen)
     keys = sum(any(column) for column in zip(*seen, strict=True))
     read = shape.batch * (
@@ -234,7 +288,7 @@ def compulsory(shape: AttentionShape):
 
 
 def backward_compulsory(shape: AttentionShape):
-    seen = visible_matrix(shape.n_q, shape.n_k, offset(shape))
+    seen = visible_of(shape)
     queries = sum(any(row) for row in seen) * shape.heads
     keys = sum(any(column) for column in zip(*seen, strict=True)) * shape.kv_heads
     width = shape.head_dim + shape.value_dim

@@ -1,12 +1,14 @@
 """Hypothesis strategies: small shapes with every feature, tile sizes, built schedules."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import trees
 from hypothesis import strategies as st
 
 from iosim.errors import IosimError
 from iosim.schedule import families
+from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
 NAMES = tuple(families())
@@ -16,20 +18,69 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 @st.composite
-def shapes(draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True):
-    """Ragged, n_q != n_k, batch, grouped heads, d_v != d, no mask or causal of both alignments."""
+def masks(draw, n_q, n_k, causal):
+    """A mask of any family, fit for so many queries and keys; at most 10 x 10 blocks."""
+
+    def block(n):
+        return draw(st.integers(-(-n // 10), n + 2))
+
+    def matrix():
+        rows, columns = block(n_q), block(n_k)
+        height, width = -(-n_q // rows), -(-n_k // columns)
+        row = st.lists(st.booleans(), min_size=width, max_size=width)
+        return BlockMask.of(
+            draw(st.lists(row, min_size=height, max_size=height)), rows, columns, "drawn"
+        )
+
+    def documents():
+        ends = draw(st.sets(st.integers(1, n_q), max_size=8)) | {n_q}
+        return Documents(tuple(b - a for a, b in pairwise([0, *sorted(ends)])))
+
+    extents = st.integers(0, n_k)
+    makers = {
+        Window: lambda: Window(draw(extents), draw(extents)),
+        LocalGlobal: lambda: LocalGlobal(draw(extents), draw(extents), draw(st.integers(1, n_q))),
+        **({Documents: documents} if n_q == n_k else {}),
+        Butterfly: lambda: Butterfly(max(block(n_q), block(n_k))),
+        Random: lambda: Random(
+            draw(st.sampled_from([0, 0.1, 0.3, 0.7, 1])),
+            max(block(n_q), block(n_k)),
+            draw(st.integers(0, 3)),
+        ),
+        BlockMask: matrix,
+    }
+    known = [each for each in makers if not causal or each in (Window, LocalGlobal, Documents)]
+    return makers[draw(st.sampled_from(known))]()
+
+
+@st.composite
+def shapes(
+    draw, rows=9, width=3, dtypes=DTYPES, causal=None, heads=True, masked=None, dropout=(0.0,)
+):
+    """Ragged, n_q != n_k, batch, grouped heads, d_v != d, with a mask of any family or without.
+
+    `causal` says whether the shape is causal; then it has no other mask. `masked` says whether it
+    has one beside that. It has no dropout unless probabilities are given.
+    """
     kv_heads = draw(st.integers(1, 2)) if heads else 1
+    if masked is None:
+        masked = causal is None and draw(st.booleans())
+    causal = draw(st.booleans()) if causal is None else causal
+    n_q = draw(st.integers(1, rows))
+    n_k = n_q if masked and draw(st.booleans()) else draw(st.integers(1, rows))
     return AttentionShape(
-        n_q=draw(st.integers(1, rows)),
-        n_k=draw(st.integers(1, rows)),
+        n_q=n_q,
+        n_k=n_k,
         head_dim=draw(st.integers(1, width)),
         value_dim=draw(st.integers(1, width)),
         batch=draw(st.integers(1, 2)) if heads else 1,
         heads=kv_heads * draw(st.integers(1, 2)) if heads else 1,
         kv_heads=kv_heads,
         dtype=draw(st.sampled_from(dtypes)),
-        causal=draw(st.booleans()) if causal is None else causal,
+        causal=causal,
         align=draw(st.sampled_from(["bottom-right", "top-left"])),
+        mask=draw(masks(n_q, n_k, causal)) if masked else None,
+        dropout=draw(st.sampled_from(dropout)),
     )
 
 

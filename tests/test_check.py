@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import strategies
 import trees
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from inputs import run as run_of
 
@@ -45,7 +45,7 @@ def test_the_peak_of_sampled_blocks_is_that_of_a_whole_run(case: strategies.Case
     assert (checked.peak_words, checked.peak_bytes) == (run.peak_words, run.peak_bytes)
     assert (counted.peak_words, counted.peak_bytes) == (run.peak_words, run.peak_bytes)
     assert full_tile_peak(schedule) >= run.peak_words
-    if not case.shape.causal:
+    if not case.shape.causal and case.shape.mask is None:
         assert full_tile_peak(schedule) == run.peak_words
 
 
@@ -132,6 +132,7 @@ def derived(schedule: Schedule) -> set[str]:
 
 @given(strategies.cases(names=("flash1", "flash2")))
 def test_flash_is_fused_and_does_not_materialise(case: strategies.Case) -> None:
+    assume(naive.visible_pairs(case.shape))  # what computes nothing is nothing
     assert derived(case.schedule) == {"fused", "whole_rows"}
 
 
@@ -148,6 +149,7 @@ def test_its_tiles_do_not_hold_whole_rows_but_of_one_column(case: strategies.Cas
 
 @given(strategies.shapes(), st.integers(1, 9), st.integers(1, 9))
 def test_releasing_keys_before_values_is_not_fused(shape: AttentionShape, br: int, bc: int) -> None:
+    assume(naive.visible_pairs(shape))
     for build in (trees.split_loads, trees.rows_kept):
         assert derived(build(shape, br, bc)) == {"whole_rows"}
 
@@ -156,6 +158,7 @@ def test_releasing_keys_before_values_is_not_fused(shape: AttentionShape, br: in
 def test_forming_the_scores_twice_is_rematerialising(
     shape: AttentionShape, br: int, bc: int
 ) -> None:
+    assume(naive.visible_pairs(shape))
     schedule = trees.scores_twice(shape, br, bc)
     assert derived(schedule) == {"fused", "whole_rows", "rematerialises"}
     # The second pass in other tiles than the first.

@@ -197,6 +197,7 @@ def test_defaults() -> None:
         "dtype": "'float16'",
         "causal": "False",
         "align": "'bottom-right'",
+        "dropout": "0.0",
         "form": "'table'",
     }
 
@@ -207,6 +208,7 @@ def test_values(tmp_path: Path) -> None:
     args = (
         "--schedule flash1,flash2 --seq-len 1k..4k:x2 --kv-len 8k --head-dim 64,128 --value-dim 32 "
         "--batch 2 --heads 8 --kv-heads 2 --dtype bfloat16 --causal --align top-left "
+        "--mask window:1k,0 --dropout 0.1 "
         f"--sram 25600w,100KiB --br 16,32 --bc 64 --tiles best --format csv --model {config}"
     )
     values = shown(*args.split(), "-o", "-", "--device", "a100")
@@ -223,6 +225,8 @@ def test_values(tmp_path: Path) -> None:
         "dtype": "'bfloat16'",
         "causal": "True",
         "align": "'top-left'",
+        "mask": "Window(left=1024, right=0)",
+        "dropout": "0.1",
         "sram": repr((MemorySize(25600, "words"), MemorySize(102400, "bytes"))),
         "device": repr(machine("A100")),
         "br": "(16, 32)",

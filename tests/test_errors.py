@@ -99,6 +99,11 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "more kv_heads": (shape(heads=2, kv_heads=4), ("heads is 2", "kv_heads is 4", "multiple")),
     "dtype": (shape(dtype="flaot16"), ("'flaot16'", "'float16'", "bfloat16, float32, float64")),
     "align": (shape(align="bottom"), ("'bottom'", "bottom-right, top-left")),
+    "dropout": (shape(dropout=1.0), ("dropout is 1.0", "from 0 up to, but not including, 1")),
+    "a schedule without dropout": (
+        lambda: test_user_schedule.trees.split_loads(shape(dropout=0.1)(), 2, 2),
+        ("'split_loads'", "drops nothing", "dropout 0.1"),
+    ),
     "schedule": (lambda: family("flas2"), ("'flas2'", "'flash2'", "standard_tiled")),
     "a memory of no words": (lambda: bounds.lower_bounds(SHAPE, 0), ("M is 0 words", "1")),
     "br=0": (lambda: family("flash2").build(SHAPE, br=0, bc=1), ("br is 0", "at least 1")),
@@ -168,7 +173,7 @@ MODULES = (
     "interconnect",
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
-        "standard", "standard_tiled", "flash1", "flash2",
+        "standard", "standard_tiled", "flash1", "flash2", "dropout", "dropout_backward",
         "ranks", "ring", "ulysses", "tree_decoding",
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),

@@ -65,6 +65,11 @@ def test_the_published_formulas_without_a_mask(shape: AttentionShape, br: int, b
     assert standard.value("read") == n_q * d + n_k * (d + d_v) + 2 * n_q * n_k
     assert standard.value("write") == 2 * n_q * n_k + n_q * d_v
 
+    # A pass over S more, and a byte a key that says which keys are padding.
+    passes = formula(family("standard_passes").build(shape))
+    assert passes.value("read") == standard.value("read") + n_q * n_k + n_k
+    assert passes.value("write") == standard.value("write") + n_q * n_k
+
     flash1 = formula(family("flash1").build(shape, br=br, bc=bc))
     assert flash1.value("read") == n_k * (d + d_v) + t_c * n_q * (d + d_v + 2)
     assert flash1.value("write") == n_q * (d_v + 2) + t_c * n_q * (d_v + 2)

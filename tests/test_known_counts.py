@@ -6,6 +6,7 @@ each).
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -168,6 +169,46 @@ def test_the_tile_of_figure_2_does_not_fit() -> None:
     """FA1, Fig. 2: T_c = 2 at N 1024 means B_c = 512, 106 624 words against 192 KiB of float16."""
     schedule = family("flash1").build(AttentionShape(1024, 1024, 64), br=64, bc=512)
     assert check(schedule).peak_words == 106_624 > 192 * 1024 // 2
+
+
+FIGURE_2 = AttentionShape(1024, 1024, 64, batch=64, heads=16, dtype="float16")
+
+
+def test_standard_attention_of_figure_2() -> None:
+    """FA1, Fig. 2: 40.3 GB. By hand (18 N^2 + 12 N d) words a head, and N bytes of padding mask.
+
+    Algorithms 0 and 3 are 11 N^2 + 12 N d; the mask pass is 2 N^2; dropout reads and writes N^2 and
+    has N^2 bytes, half as many words, in either direction.
+    """
+    n, d, heads = 1024, 64, 16 * 64
+    drops = replace(FIGURE_2, dropout=0.1)
+    for names, shape, words, bytes_ in (
+        (("standard", "standard_backward"), FIGURE_2, 11 * n * n + 12 * n * d, 0),
+        (("standard_passes", "standard_backward"), FIGURE_2, 13 * n * n + 12 * n * d, n),
+        (("standard", "standard_backward"), drops, 15 * n * n + 12 * n * d, 2 * n * n),
+        (("standard_passes", "standard_backward"), drops, 17 * n * n + 12 * n * d, 2 * n * n + n),
+    ):
+        traffic = [count(family(name).build(shape)) for name in names]
+        assert sum(each.total_bytes for each in traffic) == heads * (2 * words + bytes_)
+    total = sum(each.total_bytes for each in traffic)
+    assert to_figures(total, 3) == 40.3e9
+    assert total - heads * n == 2 * heads * (18 * n * n + 12 * n * d)
+
+
+def test_flash_attention_of_figure_2() -> None:
+    """FA1, Fig. 2: 4.4 GB. Two passes forward and four backward, dropout and mask on chip."""
+    n, d, heads = 1024, 64, 16 * 64
+    shape = replace(FIGURE_2, dropout=0.1)
+    forward = count(family("flash1").build(shape, br=64, bc=512))
+    backward = count(family("flash1_backward").build(shape, br=64, bc=256))
+    # 2-byte words of matrices and 4-byte words of l, m, by hand from Algorithms 1 and 4.
+    first = 2 * (2 * n * d + 2 * 3 * n * d + n * d) + 4 * (2 * 4 * n + 2 * n)
+    second = 2 * (4 * n * d + 4 * 5 * n * d + 3 * n * d) + 4 * (4 * 2 * n)
+    assert forward.total_bytes == heads * first + 16  # and the random state
+    assert backward.total_bytes == heads * second + 16
+    assert to_figures(forward.total_bytes + backward.total_bytes, 3) == 4.91e9
+    initialised = heads * (2 * (n * d + 3 * n * d) + 4 * 2 * n)
+    assert to_figures(forward.total_bytes + backward.total_bytes - initialised, 3) == 4.36e9
 
 
 def test_thirty_two_times_less_is_ten_or_sixteen_times() -> None:

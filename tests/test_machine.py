@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iosim.errors import IosimError
 from iosim.machine import Machine, machine, machine_names
-from iosim.units import ITEM_BYTES
+from iosim.units import DTYPES, ITEM_BYTES
 
 MEASURED = {field.name for field in fields(Machine)} - {"name", "sources"}
 presets = pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_sizes_are_consistent(preset: Machine) -> None:
 @presets
 def test_rates_are_consistent(preset: Machine) -> None:
     rates = preset.peak_flops
-    assert set(rates) <= set(ITEM_BYTES)
+    assert set(rates) <= set(DTYPES)
     assert {"float16", "float32", "float64"} <= set(rates)
     assert all(isinstance(rate, int) and rate > 0 for rate in rates.values())
     assert rates["float64"] < rates["float32"] < rates["float16"]
@@ -87,7 +87,7 @@ def test_unknown_machine_names_the_closest() -> None:
         machine("H20")
 
 
-@pytest.mark.parametrize("dtype", ITEM_BYTES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @presets
 def test_fast_words_fill_the_shared_memory_of_a_block(preset: Machine, dtype: str) -> None:
     words = preset.fast_words(dtype)

@@ -22,6 +22,7 @@ from iosim.reading.residency import FastMemory
 from iosim.reading.walk import walk
 from iosim.schedule import Causal, Dim, For, Move, Schedule, free, load, problem
 from iosim.schedule.nested import blocks_met, flattened, pair_sums
+from iosim.schedule.relation import relation_of
 from iosim.shape import AttentionShape
 
 sizes = st.integers(1, 12)
@@ -54,44 +55,47 @@ def test_a_cut_within_cuts_has_as_many_blocks_as_one_counts(dim: Dim) -> None:
     assert blocks_of(flattened(dim)) == blocks_of(dim)
 
 
-@given(
-    st.integers(1, 25).flatmap(lambda n: cuts("query", n)),
-    st.integers(1, 25).flatmap(lambda n: cuts("key", n)),
-    st.integers(-30, 30),
-)
+@given(strategies.shapes(rows=25, heads=False), st.data())
 def test_sums_over_nested_cuts_are_those_of_the_dense_matrix(
-    query: Dim, key: Dim, offset: int
+    shape: AttentionShape, data: st.DataObject
 ) -> None:
-    seen = np.array(naive.visible_matrix(query.n, key.n, offset))
+    relation = relation_of(shape) or Causal(shape.n_k)  # which hides nothing
+    seen = np.array(naive.visible_of(shape))
+    query, key = data.draw(cuts("query", shape.n_q)), data.draw(cuts("key", shape.n_k))
     met = [
         (r1 - r0, c1 - c0)
         for r0, r1 in blocks_of(query)
         for c0, c1 in blocks_of(key)
         if seen[r0:r1, c0:c1].any()
     ]
-    found = pair_sums(Causal(offset), query, key)
+    found = pair_sums(relation, query, key)
     assert found.pairs == len(met)
     assert found.query_rows == sum(rows for rows, _ in met)
     assert found.key_rows == sum(columns for _, columns in met)
     assert found.products == sum(rows * columns for rows, columns in met)
 
 
-@given(st.data(), st.integers(1, 20), st.integers(1, 20), st.integers(-25, 25), sizes)
+@given(strategies.shapes(rows=20, heads=False), st.data(), sizes)
 def test_blocks_met_within_a_section(
-    data: st.DataObject, n_q: int, n_k: int, offset: int, block: int
+    shape: AttentionShape, data: st.DataObject, block: int
 ) -> None:
     """On either axis, whatever rows the section and the other loop stand at."""
-    seen = np.array(naive.visible_matrix(n_q, n_k, offset))
+    relation = relation_of(shape) or Causal(shape.n_k)
+    seen = np.array(naive.visible_of(shape))
+    n_q, n_k = shape.n_q, shape.n_k
     r0, c0 = data.draw(st.integers(0, n_q - 1)), data.draw(st.integers(0, n_k - 1))
     r1, c1 = data.draw(st.integers(r0 + 1, n_q)), data.draw(st.integers(c0 + 1, n_k))
+    part = relation.within((r0, r1), (c0, c1))
+    inside = part.visible(slice(0, r1 - r0), slice(0, c1 - c0))
+    assert (seen[r0:r1, c0:c1] == (True if inside is None else inside)).all()
     keys = Dim("key", n_k, block).within(Dim("key", n_k, n_k))
-    assert list(blocks_met(Causal(offset), keys, (c0, c1), (r0, r1))) == [
+    assert list(blocks_met(relation, keys, (c0, c1), (r0, r1))) == [
         j
         for j, (a, b) in enumerate(naive.cut(c1 - c0, block))
         if seen[r0:r1, c0 + a : c0 + b].any()
     ]
     queries = Dim("query", n_q, block).within(Dim("query", n_q, n_q))
-    assert list(blocks_met(Causal(offset), queries, (r0, r1), (c0, c1))) == [
+    assert list(blocks_met(relation, queries, (r0, r1), (c0, c1))) == [
         i
         for i, (a, b) in enumerate(naive.cut(r1 - r0, block))
         if seen[r0 + a : r0 + b, c0:c1].any()

@@ -1,13 +1,18 @@
 """Masks as integer arithmetic: block ranges and sums against the dense matrix of visible pairs."""
 
+from itertools import pairwise
+
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
+import strategies
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from iosim.schedule import Causal, Dim
-from iosim.schedule.relation import PairSums, floor_sum
+from iosim.schedule.nested import seen as rows_seen
+from iosim.schedule.relation import PairSums, floor_sum, joined, ranges_of, relation_of
+from iosim.shape import AttentionShape
 
 small = st.integers(1, 12)
 huge = st.integers(1, 10**30)
@@ -107,7 +112,8 @@ def test_visible_is_the_matrix(n_q: int, n_k: int, offset: int, data: st.DataObj
 @given(small, small, offsets)
 def test_seen_counts_rows_and_columns(n_q: int, n_k: int, offset: int) -> None:
     matrix = np.array(naive.visible_matrix(n_q, n_k, offset))
-    assert Causal(offset).seen(n_q, n_k) == (matrix.any(1).sum(), matrix.any(0).sum())
+    seen = rows_seen(Causal(offset), Dim("query", n_q, 1), Dim("key", n_k, 1))
+    assert seen == (matrix.any(1).sum(), matrix.any(0).sum())
 
 
 @pytest.mark.parametrize(("n_q", "n_k"), [(1, 1), (1, 9), (9, 1), (7, 5)])
@@ -115,3 +121,90 @@ def test_a_block_beyond_the_rows_is_one_ragged_block(n_q: int, n_k: int) -> None
     offset = n_k - n_q
     sums = Causal(offset).sums(Dim("query", n_q, 100), Dim("key", n_k, 1000))
     assert sums == PairSums(1, n_q, n_k, n_q * n_k)
+
+
+def tiles(dim: Dim) -> list[range]:
+    return [range(*dim.range(i)) for i in range(dim.blocks)]
+
+
+@given(strategies.shapes(rows=20, masked=True, heads=False), small, small)
+def test_every_mask_is_its_matrix(shape: AttentionShape, br: int, bc: int) -> None:
+    query, key, mask = Dim("query", shape.n_q, br), Dim("key", shape.n_k, bc), relation_of(shape)
+    seen = naive.visible_of(shape)
+    met = naive.met_blocks(seen, br, bc)
+    for i, row in enumerate(met):
+        assert list(mask.key_range(query, key, i)) == [j for j, yes in enumerate(row) if yes]
+    for j, column in enumerate(zip(*met, strict=True)):
+        assert list(mask.query_range(query, key, j)) == [i for i, yes in enumerate(column) if yes]
+    assert mask.sums(query, key) == PairSums(*naive.sums_of(seen, br, bc))
+    assert rows_seen(mask, query, key) == (
+        sum(
+            rows.stop - rows.start for rows, row in zip(tiles(query), met, strict=True) if any(row)
+        ),
+        sum(
+            rows.stop - rows.start
+            for rows, column in zip(tiles(key), zip(*met, strict=True), strict=True)
+            if any(column)
+        ),
+    )
+
+
+@given(strategies.shapes(rows=20, masked=True, heads=False), st.data())
+def test_what_a_tile_sees_is_its_part_of_the_matrix(
+    shape: AttentionShape, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, shape.n_q - 1))
+    start = data.draw(st.integers(0, shape.n_k - 1))
+    queries = slice(first, data.draw(st.integers(first + 1, shape.n_q)))
+    keys = slice(start, data.draw(st.integers(start + 1, shape.n_k)))
+    expected = np.array(naive.visible_of(shape))[queries, keys]
+    visible = relation_of(shape).visible(queries, keys)
+    assert (visible is None) == expected.all()
+    if visible is not None:
+        assert (visible == expected).all()
+
+
+@given(strategies.shapes(rows=20, heads=False), small, small)
+def test_the_samples_show_every_kind_of_block(shape: AttentionShape, br: int, bc: int) -> None:
+    """Kinds: the last block or not; it meets the last of the others or not, and another or not."""
+    mask = relation_of(shape)
+    assume(mask is not None)
+    query, key = Dim("query", shape.n_q, br), Dim("key", shape.n_k, bc)
+    met = naive.met_blocks(naive.visible_of(shape), br, bc)
+    sides = ((query, key, met), (key, query, list(zip(*met, strict=True))))
+    for samples, (own, other, meets) in zip(mask.samples(query, key), sides, strict=True):
+
+        def kind(i: int) -> tuple[bool, ...]:
+            return i == own.blocks - 1, meets[i][-1], any(meets[i][:-1])  # noqa: B023
+
+        def rows(i: int) -> int:
+            return sum(other.rows(j) for j, yes in enumerate(meets[i]) if yes)  # noqa: B023
+
+        every = range(own.blocks)
+        assert {kind(i) for i in samples} == {kind(i) for i in every}
+        for last in (False, True):
+            alike = [
+                [i for i in some if (i == own.blocks - 1) == last] for some in (samples, every)
+            ]
+            most, expected = (max(map(rows, some), default=0) for some in alike)
+            assert most == expected
+
+
+@given(st.lists(st.integers(0, 40), max_size=20, unique=True), st.data())
+def test_blocks_of_several_ranges_are_a_sequence(blocks: list[int], data: st.DataObject) -> None:
+    blocks = sorted(blocks)
+    runs = joined(range(block, block + 1) for block in blocks)
+    assert list(runs) == blocks
+    assert len(runs) == len(blocks)
+    assert list(runs[:2]) == blocks[:2]
+    assert list(runs[-2:]) == blocks[-2:]
+    assert list(runs[::-1]) == blocks[::-1]
+    at = data.draw(st.integers(-25, 25))
+    if -len(blocks) <= at < len(blocks):
+        assert runs[at] == blocks[at]
+    else:
+        with pytest.raises(IndexError):
+            runs[at]
+    ranges = ranges_of(runs)
+    assert [block for each in ranges for block in each] == blocks
+    assert all(a.stop < b.start for a, b in pairwise(ranges))

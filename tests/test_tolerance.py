@@ -200,7 +200,7 @@ def test_the_sums_of_neighbours_are_those_of_a_double_loop():
     v, (O, lse) = v[:, :2], reference.attention(q, k, v[:, :2])
     s = q @ k.T / math.sqrt(3)
     p = np.exp(s - lse[:, None])
-    rows = Rows(O, lse, p, s, abs(s), q / math.sqrt(3), k, v, np.zeros((9, 1)))
+    rows = Rows(O, lse, p, s, abs(s), q / math.sqrt(3), k, v, np.zeros((9, 1)), np.ones(()))
     found = runs(rows)
 
     def neighbours(terms):

@@ -50,6 +50,8 @@ def bound(direction: str | None, form: str, output: Path | None, **given: Any) -
             "kv_heads": case.shape.kv_heads,
             "causal": case.shape.causal,
             "align": case.shape.align,
+            "mask": None if case.shape.mask is None else str(case.shape.mask),
+            "dropout": case.shape.dropout,
             "dtype": case.shape.dtype,
             "sram_words": case.sram_words,
             "regime": regime(case.shape, words),

@@ -31,8 +31,8 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
     """
     if options["seq_len"] is None:
         raise IosimError("--seq-len is missing; write --seq-len 8k")
-    if options["align"] == "top-left" and not options["causal"]:
-        raise IosimError("--align top-left is about a causal mask; give --causal with it")
+    if options["align"] == "top-left" and not (options["causal"] or options["mask"]):
+        raise IosimError("--align top-left is about a mask; give --causal or --mask with it")
     heads = resolve_heads(
         options["head_dim"], options["heads"], options["kv_heads"], options["model"]
     )
@@ -50,6 +50,8 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 dtype=options["dtype"],
                 causal=options["causal"],
                 align=options["align"],
+                mask=options["mask"],
+                dropout=options["dropout"],
             )
 
 

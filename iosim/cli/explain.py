@@ -97,6 +97,10 @@ def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
     sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.sizes.items())
     mask = f", causal ({shape.align})" if shape.causal else ""
+    if shape.mask is not None:
+        mask += f", mask {shape.mask}"
+    if shape.dropout:
+        mask += f", dropout {shape.dropout:g}"
     return (
         f"{run.schedule.name}: n_q = {shape.n_q}, n_k = {shape.n_k}, d = {shape.head_dim}, "
         f"batch {shape.batch}, heads {shape.heads} (of keys and values {shape.kv_heads}), "
@@ -118,10 +122,7 @@ def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
     indent = _indent(line)
     for entry in entries:
         words = entry.words.value(found.values)
-        yield (
-            f"{indent}{_VERBS[entry.direction]} {entry.tensor}: "
-            f"{entry.words} = {format_count(words)} words"
-        )
+        yield f"{indent}{_VERBS[entry.direction]} {entry.tensor}: {_equation(entry.words, words)}"
     for between in (True, False):
         some = [entry for entry in entries if (entry.direction == "interconnect") == between]
         if not some:
@@ -131,9 +132,15 @@ def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
         whole = run.traffic.interconnect_words if between else run.traffic.total_words
         share = f"{100 * words / whole:.1f} % of all words{' between devices' if between else ''}"
         if len(some) > 1:
-            yield f"{indent}together {together} = {format_count(words)} words, {share}"
+            yield f"{indent}together {_equation(together, words)}, {share}"
         else:
             yield f"{indent}{share}"
+
+
+def _equation(formula: Polynomial, words: int) -> str:
+    """Return a formula with its value; a number is its own formula."""
+    value = f"{format_count(words)} {'word' if words == 1 else 'words'}"
+    return value if str(formula) == str(words) else f"{formula} = {value}"
 
 
 def _totals(run: Simulation, found: Formula) -> Iterator[str]:

@@ -23,6 +23,7 @@ from iosim.errors import IosimError
 from iosim.machine import Machine, machine
 from iosim.model_config import ModelHeads, read_model_heads
 from iosim.output import check_writable
+from iosim.shape import Mask
 
 T = TypeVar("T")
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
@@ -63,6 +64,12 @@ def _dtype(text: str) -> str:
     return text
 
 
+def _mask(text: str) -> Mask:
+    from iosim.schedule.masks import parse_mask  # NumPy is not for a help text
+
+    return parse_mask(text)
+
+
 def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Path | None:
     return None if text in (None, "-") else check_writable(text)
 
@@ -72,6 +79,8 @@ SWEEP = Parsed("counts", units.parse_sweep)
 NAMES = Parsed("names", _names)
 MEMORY_SIZES = Parsed("sizes", _memory_sizes)
 DTYPE = Parsed("dtype", _dtype)
+PROBABILITY = Parsed("probability", units.parse_probability)
+MASK = Parsed("mask", _mask)
 DEVICE = Parsed("device", machine)
 MODEL = Parsed("file", read_model_heads)
 
@@ -90,8 +99,8 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_tiled, flash1, flash2, their backward passes "
-    "standard_backward, flash1_backward, flash2_backward, flash2_backward_q, for decoding "
+    help="Schedules: standard, standard_passes, standard_tiled, flash1, flash2, their backward "
+    "passes standard_backward, flash1_backward, flash2_backward, flash2_backward_q, for decoding "
     "flash2_packed, split_kv, on several devices ring, ulysses, tree_decoding, or "
     "path/to/file.py:name for one of your own; several with commas.",
 )
@@ -122,7 +131,7 @@ dtype = click.option(
     type=DTYPE,
     default="float16",
     show_default=True,
-    metavar=f"[{'|'.join(units.ITEM_BYTES)}]",
+    metavar=f"[{'|'.join(units.DTYPES)}]",
     help="The type of Q, K, V and O.",
 )
 causal = click.option(
@@ -133,7 +142,22 @@ align = click.option(
     type=click.Choice(["bottom-right", "top-left"]),
     default="bottom-right",
     show_default=True,
-    help="The corner in which a causal mask starts, when there are more keys than queries.",
+    help="The corner in which a causal mask or a window starts, when there are more keys than "
+    "queries.",
+)
+mask = click.option(
+    "--mask",
+    type=MASK,
+    help="What a query may see: window:256 or window:256,0 (keys before, after), "
+    "local+global:256,global=4, documents:100,300,50 (lengths), butterfly:128 (rows of a block), "
+    "random:0.25,block=128,seed=0 (density), or a block mask mask.npy,block=128.",
+)
+dropout = click.option(
+    "--dropout",
+    type=PROBABILITY,
+    default=0.0,
+    show_default=True,
+    help="The probability with which a softmax probability is dropped: 0.1.",
 )
 sram = click.option(
     "--sram", type=MEMORY_SIZES, help="Fast memory: 25600w (words), 100KiB, or a list of sizes."
@@ -178,7 +202,8 @@ output = click.option(
 )
 
 shape = _family(
-    seq_len, kv_len, head_dim, value_dim, batch, heads, kv_heads, model, dtype, causal, align
+    *(seq_len, kv_len, head_dim, value_dim, batch, heads, kv_heads, model, dtype),
+    *(causal, align, mask, dropout),
 )
 memory = _family(sram, device)
 tile_sizes = _family(br, bc, splits, pack, page_size, ranks, tiles)

@@ -15,7 +15,7 @@ from iosim.measured import load
 from iosim.model_config import ModelHeads
 from iosim.output import check_writable, replacing
 from iosim.plot import figures
-from iosim.shape import AttentionShape
+from iosim.shape import AttentionShape, Mask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +47,7 @@ def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Pat
 @options.model
 @options.dtype
 @options.causal
+@options.mask
 @options.memory
 @options.tiles
 @click.option(
@@ -74,6 +75,7 @@ def plot(
     model: ModelHeads | None,
     dtype: str,
     causal: bool,
+    mask: Mask | None,
     sram: Sequence[units.MemorySize] | None,
     device: Machine | None,
     tiles: str | None,
@@ -129,6 +131,7 @@ def plot(
         kv_heads=stated.kv_heads,
         dtype=dtype,
         causal=causal,
+        mask=mask,
     )
     drawn = figures.FIGURES[what](
         figures.Request(

@@ -150,10 +150,11 @@ def rounding(request: Request) -> "Figure":
     Raises IosimError for more than one head, a mask or a rule for tiles, which it does not have.
     """
     shape = request.shape
-    if shape.causal or shape.batch * shape.heads > 1 or request.rule is not None:
+    masked = shape.causal or shape.mask is not None
+    if masked or shape.batch * shape.heads > 1 or request.rule is not None:
         raise IosimError(
             "a figure of rounding shows one head without a mask and its own tiles, so that "
-            "--causal, --heads, --model and --tiles have no place in it; leave them out"
+            "--causal, --mask, --heads, --model and --tiles have no place in it; leave them out"
         )
     chosen = [family(name) for name in request.schedules or ("standard", "flash1", "flash2")]
     return draw_errors(chosen, shape.n_k, shape.head_dim)

@@ -12,7 +12,7 @@ def pairs_text(shape: AttentionShape) -> str:
     >>> pairs_text(AttentionShape(64, 64, 8)), pairs_text(AttentionShape(64, 64, 8, causal=True))
     ('N²', ' (visible pairs) ')
     """
-    if shape.causal:
+    if shape.causal or shape.mask is not None:
         return " (visible pairs) "
     return "N²" if shape.n_q == shape.n_k else " n_q n_k "
 
@@ -90,4 +90,6 @@ def shape_text(shape: AttentionShape, *, without: str = "") -> str:
         parts.append("one head")
     if shape.causal:
         parts.append("causal")
+    if shape.mask is not None:
+        parts.append(str(shape.mask))
     return ", ".join(parts)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from iosim.errors import IosimError, ScheduleError
-from iosim.precision import Precision, precision
+from iosim.precision import INTEGERS, Precision, held_in, precision, stored_in
+from iosim.random_bits import RandomState, kept
 from iosim.reading.lockstep import run_ranks
 from iosim.reading.pages import Pages, page_places
 from iosim.reading.residency import FastMemory, Key, where
@@ -23,7 +24,6 @@ from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
 from iosim.schedule.operations import Operation, find_operation
 from iosim.schedule.tree import Compute, Dim, Move, Schedule, Tensor, nodes
 from iosim.shape import AttentionShape
-from iosim.units import ITEM_BYTES
 
 Array = NDArray[Any]
 
@@ -61,6 +61,7 @@ def execute(
     capacity: int | None = None,
     scale: float | None = None,
     page_table: ArrayLike | None = None,
+    random: RandomState | None = None,
     **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
@@ -70,12 +71,13 @@ def execute(
     axes of size 1 may be left out, and the outputs leave them out too. The arrays are
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
-    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default. `page_table` (batch,
-    pages) says in which place of a pool each page of k and v lies, for a schedule that has one (by
-    default one after the other): the pages are scattered so, and read through the table's entries.
-    Raises IosimError for arrays that do not have the shape, inputs that are missing or not asked
-    for, or places that are not of one page each, ScheduleError or CapacityError as `check` does,
-    and ScheduleError for a read of words that nothing has written.
+    is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default; `random` (seed 0, offset
+    0 by default) is what dropout draws its bits from. `page_table` (batch, pages) says in which
+    place of a pool each page of k and v lies, for a schedule that has one (by default one after the
+    other): the pages are scattered so, and read through the table's entries. Raises IosimError for
+    arrays that do not have the shape, inputs that are missing or not asked for, or places that are
+    not of one page each, ScheduleError or CapacityError as `check` does, and ScheduleError for a
+    read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -88,9 +90,11 @@ def execute(
     form = precision(shape.dtype)
     arrays = {"Q": np.asarray(q), "K": np.asarray(k), "V": np.asarray(v)}
     leading = _leading_axes(arrays, shape)
+    arrays |= _mask_bytes(schedule)
     arrays |= _other_inputs(schedule, others, leading)
     tally = Tally()
-    context = _Context(schedule, form, 1 / math.sqrt(shape.head_dim) if scale is None else scale)
+    factor = 1 / math.sqrt(shape.head_dim) if scale is None else scale
+    context = _Context(schedule, form, factor, random or RandomState())
     operations = {
         id(node): find_operation(node)
         for node, _ in nodes(schedule.body)
@@ -106,6 +110,9 @@ def execute(
         )
         for rank in range(1 if schedule.ranks is None else schedule.ranks.count)
     ]
+    for node, _ in nodes(schedule.body):
+        if isinstance(node, Move):
+            tally.note(node, 0)  # a mask may leave it out altogether
     with np.errstate(all="ignore"):  # infinities and NaN are carried to where they belong
         if schedule.ranks is None:
             for node, position in walk(schedule):
@@ -150,6 +157,19 @@ def _leading_axes(arrays: Mapping[str, Array], shape: AttentionShape) -> int:
     return leading
 
 
+def _mask_bytes(schedule: Schedule) -> dict[str, Array]:
+    """Return the input "mask" where a schedule reads one: 1 where a query sees a key, else 0."""
+    tensor = inputs_of(schedule).get("mask")
+    if tensor is None:
+        return {}
+    found = np.ones([dim.n for dim in tensor.axes], np.uint8)
+    if schedule.mask is not None:
+        shape = schedule.shape
+        visible = schedule.mask.visible(slice(0, shape.n_q), slice(0, shape.n_k))
+        found[...] = 1 if visible is None else visible
+    return {"mask": found}
+
+
 def inputs_of(schedule: Schedule) -> dict[str, Tensor]:
     """Return the tensors that start in slow memory, by name.
 
@@ -167,8 +187,8 @@ def _other_inputs(
 ) -> dict[str, Array]:
     """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
     tables = {t.table.name for t in inputs_of(schedule).values() if t.table is not None}
-    apart = {"Q", "K", "V"} | tables
-    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in apart}
+    own = {"Q", "K", "V", "mask"} | tables  # the mask is the schedule's
+    wanted = {name: t for name, t in inputs_of(schedule).items() if name not in own}
     for name in given:
         if name not in wanted:
             asked = f"; it reads {', '.join(wanted)}" if wanted else " beside Q, K and V"
@@ -204,8 +224,12 @@ def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
 class _Context:
     """What operations may ask about their tile (see `operations.Tile`)."""
 
-    def __init__(self, schedule: Schedule, form: Precision, scale: float) -> None:
+    def __init__(
+        self, schedule: Schedule, form: Precision, scale: float, random: RandomState
+    ) -> None:
         self.scale = scale
+        self.random = random
+        self.dropout = schedule.shape.dropout
         self.position: Position = {}
         self._mask = schedule.mask
         self._shape = schedule.shape
@@ -225,6 +249,17 @@ class _Context:
         if self._mask is None:
             return None
         return self._mask.visible(self._rows(self._mask.query), self._rows(self._mask.key))
+
+    def kept(self, random: RandomState) -> NDArray[np.bool_]:
+        shape = self._shape
+        batch, kv_head, group = (
+            np.arange(at.start, at.stop) for at in map(self._rows, ("batch", "kv_head", "group"))
+        )
+        head = kv_head[:, None] * shape.group + group
+        heads = (batch[:, None] * shape.heads + head.ravel()).ravel()
+        rows, columns = self._rows("query"), self._rows("key")
+        found = kept(random, self.dropout, heads, rows, columns)
+        return found[0] if len(heads) == 1 else found
 
     def rounded(self, array: Array) -> Array:
         return self._form.round(array)
@@ -351,7 +386,7 @@ class _SlowMemory:
             tensor = node.tensor
             self._tensors[tensor.name] = tensor
             full = tuple(dim.n for dim in tensor.axes)
-            storage = _storage(tensor.dtype)
+            storage = stored_in(tensor.dtype)
             if tensor.place == "input":
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
@@ -383,9 +418,9 @@ class _SlowMemory:
                 f"{where(move)}: load of {tile_name(move.tensor, ranges)}, some words of which "
                 + ("nobody has sent" if move.tensor.place == "input" else "nothing has written")
             )
-        tile = self._arrays[move.tensor.name][at]
+        tile = np.asarray(self._arrays[move.tensor.name][at])
         self.moved = tile.size
-        return tile.astype(_held(move.tensor))
+        return tile.astype(held_in(move.tensor.held))
 
     def _keep(self, tensor: Tensor, shard: Ranges) -> None:
         """Forget all words of an input but those of a shard."""
@@ -417,14 +452,15 @@ class _SlowMemory:
         self._written[name][_slices(ranges)] = True
 
     def room(self, tensor: Tensor, ranges: Ranges) -> Array:
-        """Return a tile of NaN: whoever reads it before writing it will see."""
+        """Return a tile of NaN or, of integers, the largest: an early reader will see it."""
         shape = [
             stop - first
             for (first, stop), dim in zip(ranges, tensor.axes, strict=True)
             if not dim.indexed
         ]
         self.moved = 0
-        return np.full(shape, np.nan, _held(tensor))
+        held = held_in(tensor.held)
+        return np.full(shape, np.iinfo(held).max if tensor.held in INTEGERS else np.nan, held)
 
     def store(self, move: Move, ranges: Ranges, tile: Array) -> None:
         """Copy a tile out, rounded to its item type in slow memory; add it for an `add`."""
@@ -472,17 +508,6 @@ def _output(schedule: Schedule, name: str, devices: Sequence[_Device], leading: 
         else:
             array[_slices(ranges)] = own
     return array.reshape(_shape(tensor, leading))
-
-
-def _storage(dtype: str) -> np.dtype[Any]:
-    """Return the dtype in which NumPy keeps a tensor in slow memory."""
-    return precision(dtype).storage if dtype in ITEM_BYTES else np.dtype(dtype)
-
-
-def _held(tensor: Tensor) -> np.dtype[Any]:
-    """Return the dtype in which NumPy holds a resident tile: wide enough to compute in."""
-    held = tensor.held
-    return precision(held).accumulator if held in ITEM_BYTES else np.dtype(held)
 
 
 def _slices(ranges: Ranges) -> tuple[slice, ...]:

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from iosim.schedule.nested import pair_sums, sections
 from iosim.schedule.ranks import Others, RankRelation
-from iosim.schedule.relation import Causal, PairSums, Relation
+from iosim.schedule.relation import Causal, PairSums, Relation, Rows
 from iosim.schedule.tree import Dim, For
 
 PAIR_SYMBOLS = {
@@ -81,6 +81,7 @@ def rank_part(axes: Collection[Dim], loops: tuple[For, ...], rank: str) -> RankP
         taken = {own, other}
     else:
         query, key = inner[mask.query], inner[mask.key]
+        far = mask.key if own == mask.query else mask.query
         chosen = (mask.query in has, mask.key in has)
         suffix = [d.count for d in (query, key) if d.index]
         if relation is not None and other in (mask.query, mask.key):
@@ -90,8 +91,10 @@ def rank_part(axes: Collection[Dim], loops: tuple[For, ...], rank: str) -> RankP
             suffix = [relation.name]
         else:
             sums = [
-                pair_sums(mask.shifted(*_at(mask, own, first)), *_pair(mask, own, part, query, key))
-                for first, part in sections(inner[own])
+                pair_sums(
+                    _within(mask, own, rows, (0, inner[far].n)), *_pair(mask, own, part, inner[far])
+                )
+                for rows, part in sections(inner[own])
             ]
             one = tuple(each.select(*chosen) for each in sums)
             over = relation.over(b.values) if relation is not None and b is not None else None
@@ -155,12 +158,12 @@ def _symbols(
     return [(f"{PAIR_SYMBOLS[full[0].rows, full[1].rows]}_{relation.name}", total)]
 
 
-def _at(mask: Relation, own: str, first: int) -> tuple[int, int]:
-    return (first, 0) if own == mask.query else (0, first)
+def _within(mask: Relation, own: str, mine: Rows, theirs: Rows) -> Relation:
+    return mask.within(mine, theirs) if own == mask.query else mask.within(theirs, mine)
 
 
-def _pair(mask: Relation, own: str, part: Dim, query: Dim, key: Dim) -> tuple[Dim, Dim]:
-    return (part, key) if own == mask.query else (query, part)
+def _pair(mask: Relation, own: str, mine: Dim, theirs: Dim) -> tuple[Dim, Dim]:
+    return (mine, theirs) if own == mask.query else (theirs, mine)
 
 
 @lru_cache(maxsize=256)  # the nodes of a schedule ask for a few sums over and over
@@ -168,32 +171,30 @@ def _masked_visits(
     mask: Relation, relation: RankRelation, query: Dim, key: Dim, own: str
 ) -> list[PairSums]:
     """Return for each rank the sums over the visited pairs in the blocks that it visits."""
-    mine, theirs = (query, key) if own == mask.query else (key, query)
-    other = mask.key if own == mask.query else mask.query
+    mine, theirs = _pair(mask, own, query, key)
     blocks = list(sections(theirs))
 
-    def sums(first: int, part: Dim, start: int, piece: Dim) -> PairSums:
-        a, b = _at(mask, own, first), _at(mask, other, start)
-        pair = (part, piece) if own == mask.query else (piece, part)
-        return pair_sums(mask.shifted(a[0] + b[0], a[1] + b[1]), *pair)
+    def sums(rows: Rows, part: Dim, block: int) -> PairSums:
+        there, piece = blocks[block]
+        return pair_sums(_within(mask, own, rows, there), *_pair(mask, own, part, piece))
 
-    rows = [0, *accumulate(piece.n for _, piece in blocks)]
-    tiles = [0, *accumulate(piece.blocks for _, piece in blocks)]
+    rows_before = [0, *accumulate(piece.n for _, piece in blocks)]
+    tiles_before = [0, *accumulate(piece.blocks for _, piece in blocks)]
     found = []
-    for rank, (first, part) in enumerate(sections(mine)):
+    for rank, (rows, part) in enumerate(sections(mine)):
         total, visits = PairSums(), relation.visits(len(blocks), rank)
         if isinstance(mask, Causal) and own == mask.query and isinstance(relation, Others):
             # Most blocks are seen by all queries of the rank or by none of them.
-            every, some = _causal(mask.shifted(first, 0), part, theirs)
+            every, some = _causal(mask.within(rows, (0, theirs.n)), part, theirs)
             mine_too = rank < every
             total += _all_pairs(
                 part,
-                rows[every] - mine_too * (rows[rank + 1] - rows[rank]),
-                tiles[every] - mine_too * (tiles[rank + 1] - tiles[rank]),
+                rows_before[every] - mine_too * blocks[rank][1].n,
+                tiles_before[every] - mine_too * blocks[rank][1].blocks,
             )
             visits = [block for block in range(every, some) if block != rank]
         for block in visits:
-            total += sums(first, part, *blocks[block])
+            total += sums(rows, part, block)
         found.append(total)
     return found
 

@@ -59,11 +59,13 @@ IS_WRITE: Final = 8
 OPERAND: Final = 9
 FIRST_EXTENT: Final = 16  # the tile's rows along each axis
 STATE_SIZE: Final = FIRST_EXTENT + MOST_AXES  # behind it, for each loop, its current block and:
-STOP: Final = 1
+STOP: Final = 1  # the block after the last of the range at hand
 STEP: Final = 2
 FIRST_ROW: Final = 3  # of the current block
 BLOCK_STOP: Final = 4  # the row after its last
-PER_LOOP: Final = 5
+NEXT: Final = 5  # the next range in the table
+END: Final = 6  # the one after the last
+PER_LOOP: Final = 7
 
 #: Accesses that the fused loop runs at a time.
 SLICE = 1 << 22
@@ -81,21 +83,6 @@ def _section(loops: Any, state: Any, loop: int) -> tuple[int, int]:
 
 
 @compiled
-def _range_of(loops: Any, ranges: Any, state: Any, loop: int) -> tuple[int, int]:
-    """First block that a loop visits and the block after the last, where the run stands."""
-    place = loops[loop, RANGES]
-    if place < 0:
-        first, stop = _section(loops, state, loop)
-        return 0, -((first - stop) // loops[loop, BLOCK_ROWS])
-    for k in range(MOST_RELATED):
-        related = loops[loop, STRIDES + 2 * k]
-        if related < 0:
-            break
-        place += state[STATE_SIZE + PER_LOOP * related] * loops[loop, STRIDES + 2 * k + 1]
-    return ranges[place, 0], ranges[place, 1]
-
-
-@compiled
 def _set_rows(loops: Any, state: Any, loop: int) -> None:
     """Note the rows of the current block of a loop."""
     own = STATE_SIZE + PER_LOOP * loop
@@ -103,6 +90,49 @@ def _set_rows(loops: Any, state: Any, loop: int) -> None:
     first += state[own] * loops[loop, BLOCK_ROWS]
     state[own + FIRST_ROW] = first
     state[own + BLOCK_STOP] = min(first + loops[loop, BLOCK_ROWS], stop)
+
+
+@compiled
+def _next_range(loops: Any, ranges: Any, state: Any, loop: int) -> bool:
+    """Set a loop to the beginning of its next range of blocks; False where there is none."""
+    own = STATE_SIZE + PER_LOOP * loop
+    row, step = state[own + NEXT], state[own + STEP]
+    if row == state[own + END]:
+        return False
+    if step > 0:
+        state[own], state[own + STOP] = ranges[row, 0], ranges[row, 1]
+    else:
+        state[own], state[own + STOP] = ranges[row, 1] - 1, ranges[row, 0] - 1
+    state[own + NEXT] = row + step
+    _set_rows(loops, state, loop)
+    return True
+
+
+@compiled
+def _enter(loops: Any, ranges: Any, state: Any, loop: int) -> bool:
+    """Set a loop to the first block that it visits; False where it visits none."""
+    own = STATE_SIZE + PER_LOOP * loop
+    outer = loops[loop, OUTER]
+    back = loops[loop, ORDER] == REVERSE or (
+        loops[loop, ORDER] == SNAKE and outer >= 0 and state[STATE_SIZE + PER_LOOP * outer] % 2 == 1
+    )
+    state[own + STEP] = -1 if back else 1
+    state[own + NEXT], state[own + END] = 0, 0
+    place = loops[loop, RANGES]
+    if place < 0:
+        first, stop = _section(loops, state, loop)
+        blocks = -((first - stop) // loops[loop, BLOCK_ROWS])
+        state[own], state[own + STOP] = (blocks - 1, -1) if back else (0, blocks)
+        _set_rows(loops, state, loop)
+        return True
+    for k in range(MOST_RELATED):
+        related = loops[loop, STRIDES + 2 * k]
+        if related < 0:
+            break
+        place += state[STATE_SIZE + PER_LOOP * related] * loops[loop, STRIDES + 2 * k + 1]
+    first, stop = ranges[place, 0], ranges[place, 1]
+    state[own + NEXT], state[own + END] = (stop - 1, first - 1) if back else (first, stop)
+    return _next_range(loops, ranges, state, loop)
 
 
 @compiled
@@ -148,24 +178,17 @@ def _next_run(
             _open_operand(operands, axes, state, argument, kind - READ)
             state[AT] = at + 1
         elif kind == ENTER:
-            first, stop = _range_of(loops, ranges, state, argument)
-            step = 1
-            outer = loops[argument, OUTER]
-            if loops[argument, ORDER] == REVERSE or (
-                loops[argument, ORDER] == SNAKE
-                and outer >= 0
-                and state[STATE_SIZE + PER_LOOP * outer] % 2 == 1
-            ):
-                first, stop, step = stop - 1, first - 1, -1
-            own = STATE_SIZE + PER_LOOP * argument
-            state[own], state[own + STOP], state[own + STEP] = first, stop, step
-            state[AT] = loops[argument, BEHIND] if (stop - first) * step <= 0 else at + 1
-            _set_rows(loops, state, argument)
+            some = _enter(loops, ranges, state, argument)
+            state[AT] = at + 1 if some else loops[argument, BEHIND]
         elif kind == REPEAT:
             own = STATE_SIZE + PER_LOOP * argument
             state[own] += state[own + STEP]
-            state[AT] = at + 1 if state[own] == state[own + STOP] else loops[argument, BODY]
-            _set_rows(loops, state, argument)
+            more = state[own] != state[own + STOP]
+            if more:
+                _set_rows(loops, state, argument)
+            else:
+                more = _next_range(loops, ranges, state, argument)
+            state[AT] = loops[argument, BODY] if more else at + 1
         else:
             return False
     run = state[RUN]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from iosim.errors import IosimError
 from iosim.reading.walk import Position, kept_axes, section, visited_blocks
+from iosim.schedule.relation import ranges_of
 from iosim.schedule.tree import Compute, For, Move, Node, Schedule, Tensor, nodes
 from iosim.units import WORD_BYTES
 
@@ -54,6 +55,8 @@ MOST_AXES: Final = 8  # of an operand
 class Program:
     """A schedule as integers: instructions (kind, argument), tables of loops, ranges and operands.
 
+    `ranges` holds, for each block of a loop that another is related to, the first row and the row
+    after the last of the ranges of blocks that the other visits then, and these ranges themselves.
     `operands` holds (first axis, axes, address) of each; addresses are in bytes, or in words when
     each word is a line of its own.  `lines` is the size of the address space.
     """
@@ -195,7 +198,10 @@ class _Builder:
         return [*self._chain(self.parents[number]), number] if number >= 0 else []
 
     def _tabulate(self, loop: For, related: list[int], entry: list[int]) -> None:
-        """Enter the blocks that a loop visits, for each position of the loops these hang on."""
+        """Enter the blocks that a loop visits, for each position of the loops these hang on.
+
+        That is one row for each position, of where its ranges of blocks stand, and then all ranges.
+        """
         if len(related) > MOST_RELATED:
             raise IosimError(
                 f"the loop over {loop.dim.name!r} is related to {len(related)} loops; "
@@ -207,14 +213,19 @@ class _Builder:
         for place in range(len(related) - 1, -1, -1):
             entry[STRIDES + 2 * place], entry[STRIDES + 2 * place + 1] = related[place], stride
             stride *= most[place]
+        rows: list[tuple[int, int]] = []
+        found: list[tuple[int, int]] = []
+        behind = len(self.ranges) + stride
         for blocks in product(*map(range, most)):
             position: Position = {}
             for dim, i in zip(dims, blocks, strict=True):
                 position[dim.name] = (dim, i, dim.range(i, section(dim, position)))
             there = all(first < stop for _, _, (first, stop) in position.values())
-            visited = visited_blocks(loop, position) if there else range(0)
-            assert isinstance(visited, range)
-            self.ranges.append((visited.start, max(visited.stop, visited.start)))
+            visited = ranges_of(visited_blocks(loop, position)) if there else ()
+            first = behind + len(found)
+            rows.append((first, first + len(visited)))
+            found += [(each.start, each.stop) for each in visited]
+        self.ranges += rows + found
 
     def _operand(self, tensor: Tensor, around: dict[str, int]) -> int:
         """Enter an operand where the loops `around` it stand; return its number."""

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from iosim.schedule.nested import blocks_met
+from iosim.schedule.ranks import RankRelation
+from iosim.schedule.relation import Causal
 from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
 Range = tuple[int, int]
@@ -23,23 +25,54 @@ def corner_blocks(schedule: Schedule) -> Blocks:
 
     It is the first two and the last two blocks of each axis. Blocks of one size along an axis
     without a relation are alike, so that two of them are enough; along an axis of `kept_axes` all
-    blocks are needed.
+    blocks are needed. Under a relation blocks differ in what they meet, and it says which show all
+    kinds of them.
     """
     related: set[str] = set()
-    for node, _ in nodes(schedule.body):
+    all_needed = set(kept_axes(schedule))
+    samples: dict[tuple[str, int], set[int]] = {}
+    for node, loops in nodes(schedule.body):
+        if isinstance(node, For) and isinstance(node.relation, RankRelation):
+            continue  # blocks of ranks are alike but for the last
         if isinstance(node, For) and node.relation is not None:
-            related |= {node.relation.query, node.relation.key}
-    kept = kept_axes(schedule)
+            pair = {node.relation.query, node.relation.key}
+            related |= pair
+            nested = any(each.dim.parent for each in (*loops, node) if each.dim.name in pair)
+            if not nested:
+                for dim, blocks in _samples(node, loops):
+                    samples.setdefault((dim.name, dim.block), set()).update(blocks)
+            elif not isinstance(node.relation, Causal):
+                all_needed |= pair  # a mask knows the kinds of blocks of an axis cut once
 
     def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
         dim = loop.dim
-        if dim.name in kept or dim.index in kept:
+        if dim.name in all_needed or dim.index in all_needed:
             return blocks
         if dim.name not in related and dim.parent is None and dim.n % dim.block == 0:
             return blocks[:2]
+        if loop.relation is None and (dim.name, dim.block) in samples:
+            return sorted({*blocks[:2], *blocks[-2:], *samples[dim.name, dim.block]})
         return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
 
     return choose
+
+
+def _samples(loop: For, loops: tuple[For, ...]) -> Iterator[tuple[Dim, set[int]]]:
+    """Yield the axes that a loop relates, with the blocks of each that show what there is to see.
+
+    They are blocks of each kind, and one that each of these meets.
+    """
+    relation = loop.relation
+    assert relation is not None
+    around = {each.dim.name: each.dim for each in (*loops, loop)}
+    query, key = around[relation.query], around[relation.key]
+    rows, columns = (set(blocks) for blocks in relation.samples(query, key))
+    for i in tuple(rows):
+        columns.update(relation.key_range(query, key, i)[:1])
+    for j in tuple(columns):
+        rows.update(relation.query_range(query, key, j)[:1])
+    yield query, rows
+    yield key, columns
 
 
 def kept_axes(schedule: Schedule) -> set[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iosim.errors import IosimError
-from iosim.schedule.relation import Causal
+from iosim.schedule.relation import Relation, relation_of
 from iosim.schedule.tree import Dim, For, Node, Tensor
 from iosim.shape import AttentionShape
 
@@ -35,7 +35,7 @@ class Problem:
     P: Tensor
     m: Tensor
     l: Tensor
-    mask: Causal | None
+    mask: Relation | None
 
     def per_head(self, body: Sequence[Node]) -> tuple[Node, ...]:
         """Return the body repeated for every batch entry, key-value head and query head of it."""
@@ -88,7 +88,7 @@ def problem(
         P=Tensor("P", (*heads, query, key), shape.dtype, "slow", wide),
         m=Tensor("m", (*heads, query), statistic, "slow"),
         l=Tensor("l", (*heads, query), statistic, "slow"),
-        mask=Causal(shape.causal_offset) if shape.causal else None,
+        mask=relation_of(shape),
     )
 
 

@@ -1,6 +1,7 @@
 """FlashAttention (FA1, Algorithm 1): keys outside, queries inside, O and statistics in HBM."""
 
 from iosim.schedule.attention import problem
+from iosim.schedule.dropout import drop_tile, save_random_state
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Remark, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
@@ -46,6 +47,7 @@ def flash1(shape: AttentionShape, br: int, bc: int) -> Schedule:
                 Compute("rescale_state", (O, l, m), (S, O, l, m)),
                 Compute("exponentiate", (S,), (S, m), probabilities),
                 Compute("add_row_sums", (l,), (S, l), "compute the new m_i and l_i"),
+                *drop_tile(p, S),
                 Compute("accumulate", (O,), (S, V, O)),
                 Compute("normalise", (O,), (O, l)),
                 *store("write O_i, rescaled and with P_ij V_j added", O),
@@ -58,4 +60,6 @@ def flash1(shape: AttentionShape, br: int, bc: int) -> Schedule:
         Remark("end for j"),
         Remark("return O"),
     )  # fmt: skip
-    return Schedule("flash1", shape, p.per_head(body), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash1", shape, save_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc}
+    )

@@ -1,6 +1,7 @@
 """The backward pass of FlashAttention (FA1, Algorithm 4): keys outside, dQ in HBM and back."""
 
 from iosim.schedule.attention_backward import backward_problem
+from iosim.schedule.dropout_backward import drop_gradient, load_random_state, value_gradient
 from iosim.schedule.flash1 import paper_tiles
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Remark, Schedule, free, load, new, store
@@ -52,9 +53,10 @@ def flash1_backward(shape: AttentionShape, br: int, bc: int) -> Schedule:
                 Compute("scores", (S,), (Q, K), "compute S_ij = Q_i K_j^T, scaled and masked"),
                 Compute("tile_softmax", (S,), (S, m, l),
                         "compute P_ij = diag(l_i)^-1 e^(S_ij - m_i)"),
-                Compute("value_gradient", (dV,), (S, dO, dV), "compute dV_j = dV_j + P_ij^T dO_i"),
+                *value_gradient(p, "compute dV_j = dV_j + P_ij^T dO_i"),
                 *new(dP),
                 Compute("probability_gradient", (dP,), (dO, V), "compute dP_ij = dO_i V_j^T"),
+                *drop_gradient(p),
                 *new(D),
                 Compute("row_dots", (D,), (dO, O), "compute D_i = rowsum(dO_i * O_i)"),
                 Compute("score_gradient", (dP,), (S, dP, D),
@@ -73,4 +75,10 @@ def flash1_backward(shape: AttentionShape, br: int, bc: int) -> Schedule:
         Remark("end for j"),
         Remark("return dQ, dK, dV"),
     )  # fmt: skip
-    return Schedule("flash1_backward", shape, p.per_kv_head(body), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash1_backward",
+        shape,
+        load_random_state(p, p.per_kv_head(body)),
+        p.mask,
+        {"br": br, "bc": bc},
+    )

@@ -1,6 +1,7 @@
 """FlashAttention-2 (FA2, Algorithm 1): queries outside, keys inside, O and statistics on chip."""
 
 from iosim.schedule.attention import Problem, problem
+from iosim.schedule.dropout import drop_tile, save_random_state
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import (
     Compute,
@@ -35,7 +36,9 @@ def flash2(shape: AttentionShape, br: int, bc: int) -> Schedule:
     """
     p = problem(shape, br, bc)
     body = query_loop(p, (key_loop(p, p.key), Remark("end for j")))
-    return Schedule("flash2", shape, p.per_head(body), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash2", shape, save_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc}
+    )
 
 
 def query_loop(p: Problem, over_keys: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -82,6 +85,7 @@ def key_loop(p: Problem, key: Dim, of: str = "") -> For:
                 "on chip, m_i = max(m_i, rowmax S_ij), rescale l_i and O_i"),
         Compute("exponentiate", (S,), (S, m), "on chip, P_ij = e^(S_ij - m_i)"),
         Compute("add_row_sums", (l,), (S, l), "on chip, l_i = l_i + rowsum P_ij"),
+        *drop_tile(p, S),
         Compute("accumulate", (O,), (S, V, O), "on chip, O_i = O_i + P_ij V_j"),
         *free(S, K, V),
     ), relation=p.mask, line=f"for 1 <= j <= T_c{of} do")  # fmt: skip

@@ -1,6 +1,7 @@
 """The backward pass of FlashAttention-2 (FA2, Algorithm 2): keys outside, dQ added to in HBM."""
 
 from iosim.schedule.attention_backward import BackwardProblem, backward_problem
+from iosim.schedule.dropout_backward import drop_gradient, load_random_state, value_gradient
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Node, Remark, Schedule, add, free, load, new, store
 from iosim.shape import AttentionShape
@@ -43,8 +44,7 @@ def flash2_backward(shape: AttentionShape, br: int, bc: int) -> Schedule:
                 *new(dQ, S, dP),
                 Compute("clear", (dQ,), ()),
                 *probabilities(p),
-                Compute("value_gradient", (dV,), (S, dO, dV),
-                        "on chip, dV_j = dV_j + P_ij^T dO_i"),
+                *value_gradient(p, "on chip, dV_j = dV_j + P_ij^T dO_i"),
                 *score_gradients(p),
                 Compute("query_gradient", (dQ,), (dP, K, dQ)),
                 *add("add dS_ij K_j, scaled, to dQ_i in HBM", dQ),
@@ -60,7 +60,13 @@ def flash2_backward(shape: AttentionShape, br: int, bc: int) -> Schedule:
         *(_conversion(p) if convert else ()),
         Remark("return dQ, dK, dV"),
     )  # fmt: skip
-    return Schedule("flash2_backward", shape, p.per_kv_head(body), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash2_backward",
+        shape,
+        load_random_state(p, p.per_kv_head(body)),
+        p.mask,
+        {"br": br, "bc": bc},
+    )
 
 
 def row_dots_pass(p: BackwardProblem) -> For:
@@ -87,6 +93,7 @@ def score_gradients(p: BackwardProblem, when: str = "on chip") -> tuple[Node, ..
     """Return the nodes that form dP_ij and then dS_ij, in the place of dP_ij."""
     return (
         Compute("probability_gradient", (p.dP,), (p.dO, p.V), f"{when}, dP_ij = dO_i V_j^T"),
+        *drop_gradient(p),
         Compute(
             "score_gradient", (p.dP,), (p.S, p.dP, p.D), f"{when}, dS_ij = P_ij * (dP_ij - D_i)"
         ),

@@ -1,6 +1,7 @@
 """A backward pass of FlashAttention-2 without additions in HBM: dQ in a pass of its own."""
 
 from iosim.schedule.attention_backward import backward_problem
+from iosim.schedule.dropout_backward import load_random_state, value_gradient
 from iosim.schedule.flash2_backward import probabilities, row_dots_pass, score_gradients
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Remark, Schedule, free, load, new, store
@@ -36,8 +37,7 @@ def flash2_backward_q(shape: AttentionShape, br: int, bc: int) -> Schedule:
                 *load("load Q_i, dO_i, LSE_i, D_i", Q, dO, LSE, D),
                 *new(S, dP),
                 *probabilities(p),
-                Compute("value_gradient", (dV,), (S, dO, dV),
-                        "on chip, dV_j = dV_j + P_ij^T dO_i"),
+                *value_gradient(p, "on chip, dV_j = dV_j + P_ij^T dO_i"),
                 *score_gradients(p),
                 Compute("key_gradient", (dK,), (dP, Q, dK),
                         "on chip, dK_j = dK_j + dS_ij^T Q_i, scaled"),
@@ -68,4 +68,10 @@ def flash2_backward_q(shape: AttentionShape, br: int, bc: int) -> Schedule:
         Remark("end for i, again"),
         Remark("return dQ, dK, dV"),
     )  # fmt: skip
-    return Schedule("flash2_backward_q", shape, p.per_kv_head(body), p.mask, {"br": br, "bc": bc})
+    return Schedule(
+        "flash2_backward_q",
+        shape,
+        load_random_state(p, p.per_kv_head(body)),
+        p.mask,
+        {"br": br, "bc": bc},
+    )

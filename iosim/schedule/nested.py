@@ -1,13 +1,11 @@
-"""Relations between axes of which one, or both, are cut within blocks of another cut."""
+"""What a relation says of two axes, each cut once or within the blocks of other cuts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from iosim.schedule.relation import Causal, PairSums, Relation
+from iosim.schedule.relation import Causal, PairSums, Relation, Rows
 from iosim.schedule.tree import Dim
-
-Rows = tuple[int, int]
 
 
 def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequence[int]:
@@ -23,12 +21,15 @@ def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequ
     whole = Dim("other", other[1] - other[0])
     inside = replace(dim, n=section[1] - section[0], parent=None, index="")
     if dim.name == relation.key:
-        return relation.shifted(other[0], section[0]).key_range(whole, inside, 0)
-    return relation.shifted(section[0], other[0]).query_range(inside, whole, 0)
+        return relation.within(other, section).key_range(whole, inside, 0)
+    return relation.within(section, other).query_range(inside, whole, 0)
 
 
+@lru_cache(maxsize=16)
 def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     """Return the sums over all visited pairs of a query block and a key block, each exact.
+
+    Those asked for last are remembered.
 
     >>> from iosim.schedule.relation import Causal
     >>> tile = Dim("key", 6, 2, parent=Dim("key", 6, 3))
@@ -60,11 +61,11 @@ def _by_section(relation: Relation, query: Dim, key: Dim) -> PairSums:
     """Return the sums, section by section of the axis that is cut twice."""
     total = PairSums()
     if key.parent is not None:
-        for first, inside in sections(key):
-            total += pair_sums(relation.shifted(0, first), query, inside)
+        for rows, inside in sections(key):
+            total += pair_sums(relation.within((0, query.n), rows), query, inside)
     else:
-        for first, inside in sections(query):
-            total += pair_sums(relation.shifted(first, 0), inside, key)
+        for rows, inside in sections(query):
+            total += pair_sums(relation.within(rows, (0, key.n)), inside, key)
     return total
 
 
@@ -80,15 +81,28 @@ def _by_place(mask: Causal, query: Dim, key: Dim, tiles: int) -> PairSums:
         if first >= key.n:
             break
         spread = Dim(key.name, key.n - first, outer)
-        met = mask.shifted(0, first).sums(query, spread)
+        met = mask.within((0, query.n), (first, key.n)).sums(query, spread)
         rows = min(key.block, outer - first)
         total += PairSums(met.pairs, met.query_rows, met.pairs * rows, met.query_rows * rows)
         begin = (spread.blocks - 1) * outer
         less = rows - (spread.n - begin)  # by so much the last tile is shorter
         if less > 0:
-            last = mask.shifted(0, first + begin).sums(query, Dim(key.name, 1))
+            last = mask.within((0, query.n), (first + begin, key.n)).sums(query, Dim(key.name, 1))
             total += PairSums(0, 0, -last.pairs * less, -last.query_rows * less)
     return total
+
+
+def seen(relation: Relation, query: Dim, key: Dim) -> tuple[int, int]:
+    """Return the rows of the query blocks that meet a key, and of the key blocks that are met.
+
+    >>> from iosim.schedule.relation import Causal
+    >>> seen(Causal(-2), Dim("query", 5, 1), Dim("key", 5, 1))
+    (3, 3)
+    """
+    return (
+        pair_sums(relation, query, key.cut(key.n)).query_rows,
+        pair_sums(relation, query.cut(query.n), key).key_rows,
+    )
 
 
 def flattened(dim: Dim) -> Dim:
@@ -107,15 +121,15 @@ def flattened(dim: Dim) -> Dim:
     return replace(dim, parent=outer)
 
 
-def sections(dim: Dim) -> Iterator[tuple[int, Dim]]:
-    """Yield the first row of each outermost block, and the cut of its rows.
+def sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:
+    """Yield the rows of each outermost block, and the cut of them.
 
     Without a parent that is one block of all rows in each.
     """
     outermost = dim.cuts[0]
     for i in range(outermost.blocks):
         first, stop = outermost.range(i)
-        yield first, part(dim, stop - first)
+        yield (first, stop), part(dim, stop - first)
 
 
 def part(dim: Dim, rows: int) -> Dim:

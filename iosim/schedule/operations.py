@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from iosim import softmax
 from iosim.errors import ScheduleError
+from iosim.random_bits import RandomState
 from iosim.schedule.tree import Compute
 from iosim.units import unknown
 
@@ -25,9 +26,14 @@ class Tile(Protocol):
     """What an operation may ask about the tile it works on."""
 
     scale: float
+    dropout: float
+    random: RandomState
 
     def visible(self) -> NDArray[np.bool_] | None:
         """Return which of the tile's queries see which of its keys; None when all see all."""
+
+    def kept(self, random: RandomState) -> NDArray[np.bool_]:
+        """Return which probabilities of the tile dropout keeps, from a random state."""
 
     def rounded(self, array: Array) -> Array:
         """Return the array rounded to the dtype in which matmuls take their operands."""
@@ -41,7 +47,7 @@ class Operation:
     on both sides. `flops` is a list of (coefficient, operands): so many FLOPs for each combination
     of indices of the operands of these numbers, outputs first. `role` marks the products of
     attention: "scores" takes Q and K, "accumulate" takes P and V; of the backward pass "dP" takes
-    dO and V, and "dV", "dQ" and "dK" add to the gradients of their names.
+    dO and V, and "dV", "dQ" and "dK" add to the gradients of their names; "dropout" drops.
     """
 
     name: str
@@ -50,12 +56,17 @@ class Operation:
     flops: tuple[tuple[int, tuple[int, ...]], ...]
     role: str = ""
 
+    @property
+    def matmul(self) -> bool:
+        """Whether it is one of the products of attention; the first of its FLOPs are those."""
+        return self.role not in ("", "dropout")
+
 
 ANY = "any outputs"
 OPERATIONS: dict[str, Operation] = {}
 
 # Each module registers its operations when it is imported.
-MODULES = ("operations", "operations_backward")
+MODULES = ("operations", "operations_backward", "operations_dropout")
 
 
 def operations() -> dict[str, Operation]:
@@ -109,6 +120,20 @@ def scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     (s,), (q, k) = outputs, inputs
     np.matmul(q, k.swapaxes(-1, -2), out=s)
     _scale_and_mask(tile, s)
+
+
+@operation("S <- Q K", (2, (1, 2)), (1, (0,)), role="scores")
+def unmasked_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = scale Q K^T, whatever the mask."""
+    (s,), (q, k) = outputs, inputs
+    np.matmul(q, k.swapaxes(-1, -2), out=s)
+    s *= s.dtype.type(tile.scale)
+
+
+@operation("S <- S mask")
+def apply_mask(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = -inf where the byte of the mask is 0."""
+    np.copyto(outputs[0], -np.inf, where=inputs[1] == 0)
 
 
 @operation("S <- Q K S", (2, (1, 2)), role="scores")

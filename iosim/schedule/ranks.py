@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iosim.errors import IosimError, ScheduleError
-from iosim.schedule.relation import PairSums
+from iosim.schedule.relation import PairSums, Rows
 from iosim.schedule.tree import Dim, For, Move, Remark, Schedule, Tensor, nodes
 
 EXCHANGES = ("receive", "send", "shift")
@@ -168,13 +168,14 @@ class RankRelation(ABC):
         """Return None: nothing is hidden."""
         return None
 
-    def seen(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Return all rows of both: nothing is hidden."""
-        return n_q, n_k
-
-    def shifted(self, queries: int, keys: int) -> "RankRelation":
+    def within(self, queries: Rows, keys: Rows) -> "RankRelation":
         """Return the same: it is about blocks, not rows."""
         return self
+
+    def samples(self, query: Dim, key: Dim) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the first two and the last two ranks, and the blocks of the same numbers."""
+        corners = sorted({i % query.blocks for i in (0, 1, -2, -1)})
+        return corners, corners
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ class Family:
 
     `settings` are further sizes, which have a default: no rule chooses them. `paper` is the tile
     rule of its source, from a shape and M in words, where it has one. A backward schedule names in
-    `forward` that of the forward pass which leaves what it reads.
+    `forward` that of the forward pass which leaves what it reads; a forward schedule that leaves
+    the same as another names that one in `like`.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Family:
     source: str = ""
     paper: PaperRule | None = None
     forward: str = ""
+    like: str = ""
     settings: tuple[str, ...] = ()
 
     @property
@@ -48,6 +50,7 @@ FAMILIES: dict[str, Family] = {}
 # Each module registers its schedules when it is imported.
 BUILT_IN = (
     "standard",
+    "standard_passes",
     "standard_tiled",
     "flash1",
     "flash2",
@@ -64,7 +67,7 @@ BUILT_IN = (
 
 
 def schedule(
-    name: str, *, source: str, paper: PaperRule | None = None, forward: str = ""
+    name: str, *, source: str, paper: PaperRule | None = None, forward: str = "", like: str = ""
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a function `build(shape, tile sizes ...)` as the schedule of that name.
 
@@ -76,7 +79,7 @@ def schedule(
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
         if name in BUILT_IN and not build.__module__.startswith("iosim."):
             raise IosimError(f"schedule {name!r} is built in; give yours another name")
-        FAMILIES[name] = _family(name, build, source, paper, forward)
+        FAMILIES[name] = _family(name, build, source, paper, forward, like)
         return build
 
     return register
@@ -88,12 +91,13 @@ def _family(
     source: str = "",
     paper: PaperRule | None = None,
     forward: str = "",
+    like: str = "",
 ) -> Family:
     parameters = [*inspect.signature(build).parameters.values()][1:]
     tiles = tuple(each.name for each in parameters if each.default is each.empty)
     settings = tuple(each.name for each in parameters if each.name not in tiles)
     summary = (inspect.getdoc(build) or name).partition("\n")[0]
-    return Family(name, build, tiles, summary, source, paper, forward, settings)
+    return Family(name, build, tiles, summary, source, paper, forward, like, settings)
 
 
 def families(of: str = "") -> dict[str, Family]:
@@ -150,7 +154,7 @@ def backward_of(chosen: Family) -> Family:
         return chosen
     known = families("backward") | FAMILIES
     for each in known.values():
-        if each.forward == chosen.name:
+        if each.forward in (chosen.name, chosen.like or chosen.name):
             return each
     have = ", ".join(dict.fromkeys(each.forward for each in known.values() if each.forward))
     raise IosimError(f"schedule {chosen.name!r} has no backward pass; these have one: {have}")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from iosim.schedule.attention import Problem, problem
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import key_loop
 from iosim.schedule.ranks import Others, Own, Ranks, shards
 from iosim.schedule.registry import schedule
@@ -40,7 +41,7 @@ def ring(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Schedule
     arrive = "send K_s and V_s to rank r + 1, take the next shard from rank r - 1"
     body = (
         Remark("rank r holds shard r of Q, K, V and O"),
-        For(rank, (
+        For(rank, save_random_state(p, (
             For(shard, p.per_head(_attend(p, A, rank, shard, first=True)),
                 relation=Own("rank", "shard"), line="with its own shard of keys"),
             *(() if ranks == 1 else (
@@ -50,7 +51,7 @@ def ring(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Schedule
                 ), relation=Others("rank", "shard"), line="for each of the p - 1 other shards s"),
             )),
             *p.per_head((finish(p, A, query),)),
-        ), parallel=True, line="on each rank r, at the same time"),
+        )), parallel=True, line="on each rank r, at the same time"),
         Remark("return O and LSE"),
     )  # fmt: skip
     mine, theirs = p.query.cut(rank.block), p.key.cut(shard.block)

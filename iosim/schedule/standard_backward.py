@@ -1,6 +1,7 @@
 """The backward pass of standard attention, from a stored P (FA1, Algorithm 3)."""
 
 from iosim.schedule.attention_backward import backward_problem
+from iosim.schedule.dropout_backward import dropout_pass, probabilities_of_values
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Node, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
@@ -21,7 +22,8 @@ def standard_backward(shape: AttentionShape) -> Schedule:
     p = backward_problem(shape, br=1)
     Q, K, V, P, dO = p.Q, p.K, p.V, p.P, p.dO
     dP, dS, dQ, dK, dV = p.dP, p.dS, p.dQ, p.dK, p.dV
-    value = "load P, dO; compute dV = P^T dO; write dV"
+    P_d = probabilities_of_values(p)
+    value = f"load {P_d.name}, dO; compute dV = {P_d.name}^T dO; write dV"
     probability = "load dO, V; compute dP = dO V^T; write dP"
     softmax = "read P, dP; compute dS_ij = P_ij (dP_ij - sum_l P_il dP_il); write dS"
     query = "load dS, K; compute dQ = dS K, scaled; write dQ"
@@ -35,9 +37,9 @@ def standard_backward(shape: AttentionShape) -> Schedule:
         Compute("clear", (dV,), (), value),
         rows(
             value,
-            *load(value, P, dO),
-            Compute("value_gradient", (dV,), (P, dO, dV), value),
-            *free(P, dO),
+            *load(value, P_d, dO),
+            Compute("value_gradient", (dV,), (P_d, dO, dV), value),
+            *free(P_d, dO),
         ),
         *store(value, dV),
         *free(dV),
@@ -51,6 +53,7 @@ def standard_backward(shape: AttentionShape) -> Schedule:
             *free(dO, dP),
         ),
         *free(V),
+        *dropout_pass(p),
         rows(
             softmax,
             *load(softmax, P, dP),

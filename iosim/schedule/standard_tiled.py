@@ -1,6 +1,7 @@
 """Standard attention with its two matmuls tiled for a finite fast memory."""
 
 from iosim.schedule.attention import problem
+from iosim.schedule.dropout import dropout_pass, dropped
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import Compute, For, Remark, Schedule, free, load, new, store
 from iosim.shape import AttentionShape
@@ -15,6 +16,7 @@ def standard_tiled(shape: AttentionShape, br: int, bc: int) -> Schedule:
     """
     p = problem(shape, br, bc)
     Q, K, V, O, S, P, m, l = p.Q, p.K, p.V, p.O, p.S, p.P, p.m, p.l
+    P_d = dropped(p)
     row = p.query.cut(1, "n_q")
     column, key = p.dim.cut(1, "d"), p.key.cut(1, "n_k")
     value = p.value.cut(min(bc, shape.value_dim))
@@ -53,15 +55,16 @@ def standard_tiled(shape: AttentionShape, br: int, bc: int) -> Schedule:
             ), line="for each piece of the row, again"),
             *free(m, l),
         ), parallel=True, line="for each row"),
+        *dropout_pass(p, row, p.key),
         Remark("pass 3: O = P V, tile by tile"),
         For(p.query, (
             For(value, (
                 *new(O),
                 Compute("clear", (O,), ()),
                 For(key, (
-                    *load("load a column of P_i and a row of V", P, V),
-                    Compute("accumulate", (O,), (P, V, O), "O_ic = O_ic + outer product"),
-                    *free(P, V),
+                    *load("load a column of P_i and a row of V", P_d, V),
+                    Compute("accumulate", (O,), (P_d, V, O), "O_ic = O_ic + outer product"),
+                    *free(P_d, V),
                 ), line="for each key"),
                 *store("write O_ic", O),
                 *free(O),

@@ -256,6 +256,10 @@ class Schedule:
             )
         check_structure(self.body)
         check_tree(self)
+        if self.shape.dropout:
+            from iosim.schedule.dropout import check_dropout
+
+            check_dropout(self.name, self.shape, self.body)
 
     def __str__(self) -> str:
         """Return the numbered listing."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from iosim.errors import IosimError
 from iosim.schedule.attention import problem
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import key_loop
 from iosim.schedule.ranks import Butterfly, Ranks, shards
 from iosim.schedule.registry import schedule
@@ -48,7 +49,7 @@ def tree_decoding(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) ->
     swap = "exchange A, l, m of all queries with rank s"
     body = (
         Remark("rank r holds Q and shard r of K and V, and ends with O and LSE"),
-        For(rank, (
+        For(rank, save_random_state(p, (
             *p.per_head((
                 For(p.query, (
                     *load("load Q_i", Q),
@@ -76,7 +77,7 @@ def tree_decoding(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) ->
                     line="for each partner s = r xor 1, r xor 2, r xor 4, ..."),
             )),
             *p.per_head((finish(p, A, p.query),)),
-        ), parallel=True, line="on each rank r, at the same time"),
+        )), parallel=True, line="on each rank r, at the same time"),
         Remark("return O and LSE"),
     )  # fmt: skip
     shard = p.key.cut(rank.block)

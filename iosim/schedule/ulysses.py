@@ -1,6 +1,7 @@
 """All-to-all (Ulysses) sequence parallelism: from shards of rows to whole heads, and back."""
 
 from iosim.schedule.attention import problem
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import key_loop, query_loop
 from iosim.schedule.ranks import Others, Ranks, even_shards, shards
 from iosim.schedule.registry import schedule
@@ -27,7 +28,7 @@ def ulysses(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Sched
     others_q, others_k = Others("rank", "shard"), Others("rank", "shard_k")
     body = (
         Remark("rank r holds shard r of Q, K, V and O, and attends with the r-th share of heads"),
-        For(rank, (
+        For(rank, save_random_state(p, (
             *(() if ranks == 1 else (
                 For(rows, exchange("receive", gather, Q), relation=others_q),
                 For(columns, exchange("receive", gather, K, V), relation=others_k),
@@ -40,7 +41,7 @@ def ulysses(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Sched
             *(() if ranks == 1 else (
                 For(rows, exchange("send", scatter, O), relation=others_q),
             )),
-        ), parallel=True, line="on each rank r, at the same time"),
+        )), parallel=True, line="on each rank r, at the same time"),
         Remark("return O and LSE"),
     )  # fmt: skip
     mine, theirs = p.query.cut(rows.block), p.key.cut(columns.block)

@@ -23,6 +23,7 @@ def elementwise_error(
     v: Array,
     visible: Array | None = None,
     scale: float | None = None,
+    factors: Array | None = None,
     *,
     form: str = "worst",
     confidence: float = 0.999,
@@ -36,8 +37,8 @@ def elementwise_error(
     these bounds with probability at least ``confidence`` (Higham and Mary 2019, SIAM J. Sci.
     Comput. 41(5); docs/tolerance.md). It takes keys to be summed in runs of neighbours, and looks
     at the keys one after the other, which takes time; it never exceeds the worst case. A row that
-    sees no key has error 0. Raises `IosimError` for an unknown form, or a confidence that is not
-    between 0 and 1.
+    sees no key has error 0. Raises `IosimError` for an unknown form, a confidence that is not
+    between 0 and 1, or dropout without its factors or in the probable form, which leaves it out.
 
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 256, 16)).astype(np.float32)
     >>> execution = Execution("float32", head_dim=16, n_keys=256)
@@ -49,8 +50,15 @@ def elementwise_error(
     """
     if form not in FORMS:
         raise IosimError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
+    if (factors is not None) != (execution.dropout > 0):
+        raise IosimError(
+            f"dropout is {execution.dropout}, and factors are "
+            f"{'missing' if factors is None else 'given'}; state both or neither"
+        )
+    if form == "probable" and execution.dropout:
+        raise IosimError("form 'probable' is not derived for dropout; take 'worst'")
     with np.errstate(all="ignore"):
-        rows = reference_rows(execution, q, k, v, visible, scale)
+        rows = reference_rows(execution, q, k, v, visible, scale, factors)
         exact = of_reference(execution)
         worst = [worst_error(one, rows) for one in (execution, exact)]
         O_error, lse = (a + b for a, b in zip(*worst, strict=True))
@@ -69,11 +77,12 @@ def reference_rows(
     v: Array,
     visible: Array | None,
     scale: float | None,
+    factors: Array | None,
 ) -> Rows:
     """Return the rows of attention as the float64 reference has them; arguments as above."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    output, lse = reference.attention(q, k, v, visible, scale)
+    output, lse = reference.attention(q, k, v, visible, scale, factors)
     k, v = reference.repeat_heads(q, k), reference.repeat_heads(q, v)
     seen = np.ones((), bool) if visible is None else visible
     s = factor * (q @ k.swapaxes(-1, -2))
@@ -85,5 +94,14 @@ def reference_rows(
     largest, h = weight_error(exact, worst, worst, worst)
     doubt = np.expm1(h + log_sum_error(exact, h, largest))
     return Rows(
-        output, lse, p * (1 + doubt), np.where(seen, s, 0.0), A, factor * q, k, v, 2 * doubt
+        output,
+        lse,
+        p * (1 + doubt),
+        np.where(seen, s, 0.0),
+        A,
+        factor * q,
+        k,
+        v,
+        2 * doubt,
+        np.ones(()) if factors is None else np.asarray(factors, np.float64),
     )

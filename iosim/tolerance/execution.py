@@ -29,11 +29,12 @@ class Execution:
     except ``n_keys``. ``stored_scores``: S and P are stored in the dtype, as standard attention
     does; with ``tiles`` > 1, m and l were found in so many pieces of a row and P comes from them in
     a later pass. ``stored_output_per_tile``: O is normalised and stored in the dtype after every
-    tile, as in FlashAttention-1.
+    tile, as in FlashAttention-1. ``dropout``: P is multiplied with 0 or 1 / (1 - dropout) before
+    P V, and stored once more where it is stored at all.
 
     float16 and bfloat16 mean operands given in that dtype, float32 accumulation, l summed from P
     before P is rounded for P V, and O rounded at the end. Raises `IosimError` for an unknown dtype
-    or a count below 1.
+    a count below 1, or a dropout out of [0, 1).
     """
 
     dtype: str
@@ -44,9 +45,12 @@ class Execution:
     splits: int = 1
     stored_scores: bool = False
     stored_output_per_tile: bool = False
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         precision(self.dtype)
+        if not 0 <= self.dropout < 1:
+            raise IosimError(f"dropout must be in [0, 1), not {self.dropout}")
         for name in ("head_dim", "n_keys", "tiles", "largest_tile", "splits"):
             count = getattr(self, name)
             if count is not None and count < 1:
@@ -66,7 +70,19 @@ class Execution:
     def late_roundings(self) -> int:
         """The roundings of a term of o after the sum of its tile, at most."""
         steps = 6 if self.stored_output_per_tile else 2
-        return steps * self.tiles + (2 * self.splits if self.splits > 1 else 0)
+        merges = 2 * self.splits if self.splits > 1 else 0
+        # 1 / (1 - p) is rounded, and so is the product with it.
+        return steps * self.tiles + merges + 2 * (self.dropout > 0)
+
+    @property
+    def largest_factor(self) -> float:
+        """The most that dropout multiplies a probability with, and so what a value may weigh."""
+        return 1 / (1 - self.dropout)
+
+    @property
+    def stored_probabilities(self) -> int:
+        """How often a probability is rounded to the dtype on its way to P V."""
+        return 1 + (self.dropout > 0 and self.stored_scores)
 
     @property
     def separate_statistics(self) -> bool:
@@ -81,7 +97,8 @@ class Rows:
     ``output`` (..., rows, d_v), ``lse`` (..., rows), weights ``p`` that sum to 1, scores ``s`` and
     ``A`` = |scale| sum_t |q_it| |k_jt| (..., rows, keys), with p = s = A = 0 where a key is not
     visible, ``q`` (..., rows, d) with the scale in it, ``k`` (..., keys, d) and ``v`` (..., keys,
-    d_v). ``doubt`` (..., rows, 1) bounds the relative error of p.
+    d_v). ``doubt`` (..., rows, 1) bounds the relative error of p. ``factors`` (..., rows, keys) is
+    what dropout multiplies p with before it meets v, 1 without dropout.
     """
 
     output: Array
@@ -93,6 +110,7 @@ class Rows:
     k: Array
     v: Array
     doubt: Array
+    factors: Array
 
     @property
     def worst_A(self) -> Array:
@@ -107,7 +125,7 @@ class Rows:
 
 def of_reference(execution: Execution) -> Execution:
     """What `reference.attention` does: float64, all keys in one tile."""
-    return Execution("float64", execution.head_dim, execution.n_keys)
+    return Execution("float64", execution.head_dim, execution.n_keys, dropout=execution.dropout)
 
 
 def gamma(n: int, u: float) -> float:

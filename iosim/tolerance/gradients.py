@@ -53,6 +53,7 @@ def gradient_error(
     dO: Array,
     visible: Array | None = None,
     scale: float | None = None,
+    factors: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """How far each element of dQ, dK, dV may lie from `reference.attention_gradients`'s.
 
@@ -71,19 +72,20 @@ def gradient_error(
         of_reference(execution.forward), execution.value_dim, execution.rows, stored_scores=True
     )
     with np.errstate(all="ignore"):
-        rows = reference_rows(execution.forward, q, k, v, visible, scale)
+        rows = reference_rows(execution.forward, q, k, v, visible, scale, factors)
         # The reference's own error comes first: enlarged by it, its numbers bound the true ones.
         truth = _Truth.of(rows, dO)
-        own = _errors(exact, rows, truth, q, k, v, dO, visible, scale, factor)
+        given = (q, k, v, dO, visible, scale, factors)
+        own = _errors(exact, rows, truth, *given, factor)
         truth = _Truth(truth.dp + own.dp, truth.x + own.x, truth.B)
-        found = _errors(execution, rows, truth, q, k, v, dO, visible, scale, factor)
+        found = _errors(execution, rows, truth, *given, factor)
     dq, dk, dv = (a + b for a, b in zip(found.gradients, own.gradients, strict=True))
     return dq, dk, dv
 
 
 @dataclass(frozen=True, eq=False)
 class _Truth:
-    """|dP|, |dP - D| and B = |dO| |V|', each (..., rows, keys)."""
+    """|dP|, |dP - D| and B = |dO| |V|' Z, each (..., rows, keys); Z is 1 without dropout."""
 
     dp: Array
     x: Array
@@ -92,9 +94,9 @@ class _Truth:
     @classmethod
     def of(cls, rows: Rows, dO: Array) -> _Truth:
         transposed = rows.v.swapaxes(-1, -2)
-        dp = dO @ transposed
+        dp = dO @ transposed * rows.factors
         dots = (dO * rows.output).sum(axis=-1, keepdims=True)
-        return cls(abs(dp), abs(dp - dots), abs(dO) @ abs(transposed))
+        return cls(abs(dp), abs(dp - dots), abs(dO) @ abs(transposed) * rows.factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,26 +118,36 @@ def _errors(
     dO: Array,
     visible: Array | None,
     scale: float | None,
+    factors: Array | None,
     factor: float,
 ) -> _Errors:
     form = precision(execution.forward.dtype)
     u, t, n = form.accumulator_roundoff, form.tiny, execution.forward.n_keys
     w, eta = stored_roundoff(form)
-    d_v, largest = execution.value_dim, form.largest
+    d_v, largest, drops = execution.value_dim, form.largest, execution.forward.dropout > 0
     p, seen = rows.p, rows.p > 0
     sizes = abs(dO)
 
     # Step 16: the weights, formed from a score and the statistics.
-    of_output, of_lse = elementwise_error(execution.forward, q, k, v, visible, scale)
+    of_output, of_lse = elementwise_error(execution.forward, q, k, v, visible, scale, factors)
     d_p = p * np.expm1(_weight_error(execution, rows, of_lse)) + t
     d_rounded = d_p + w * (p + d_p) + eta
     d_used = d_rounded if execution.stored_scores else d_p
+    z, p_d, d_dropped = rows.factors, p * rows.factors, d_rounded
+    if drops:
+        d_dropped = z * d_used + 2 * u * (p_d + z * d_used) * (1 + u) + t
+        d_dropped = d_dropped + w * (p_d + d_dropped) + eta
 
     # Step 17: dP = dO V', and D.
     g = gamma(d_v + 1, u)
-    d_dp = g * truth.B + d_v * t
+    d_dp = g * truth.B + z * d_v * t
     if execution.stored_scores:
-        d_dp = d_dp + w * (truth.dp + d_dp) + eta
+        d_dp = d_dp + w * (truth.dp + d_dp) + z * eta
+    if drops:
+        d_dp = d_dp + 2 * u * (truth.dp + d_dp) * (1 + u) + t
+        if execution.stored_scores:
+            d_dp = d_dp + w * (truth.dp + d_dp) + eta
+    if execution.stored_scores:
         d_dots = _total(d_rounded * (truth.dp + d_dp) + p * d_dp)
         d_dots = d_dots + gamma(n + 1, u) * _total((p + d_rounded) * (truth.dp + d_dp)) + n * t
         fits = truth.dp + d_dp < largest
@@ -151,18 +163,18 @@ def _errors(
     d_ds = p * d_x + d_used * x + u * (p + d_used) * x + t
     ds = p * truth.x
     d_ds = d_ds + w * (ds + d_ds) + eta
-    fits = fits & (ds + d_ds < largest)
-    d_p, d_rounded, d_ds, ds = (
-        np.where(seen, np.where(fits, each, np.inf), 0.0) for each in (d_p, d_rounded, d_ds, ds)
+    fits = fits & (ds + d_ds < largest) & (2 * execution.forward.largest_factor < largest)
+    d_dropped, d_ds, ds = (
+        np.where(seen, np.where(fits, each, np.inf), 0.0) for each in (d_dropped, d_ds, ds)
     )
 
     # Step 19: the sums.
     of_key = execution.rows + 2 * execution.query_tiles + 3
     of_query = n + 2 * execution.key_tiles + 3
-    dv = _product(d_rounded, p, sizes, of_key, u, t, transposed=True)
+    dv = _product(d_dropped, p_d, sizes, of_key, u, t, transposed=True)
     dk = _product(d_ds, ds, abs(factor * q), of_key, u, t, transposed=True)
     dq = _product(d_ds, ds, abs(factor * rows.k), of_query, u, t, transposed=False)
-    gradients = reference.attention_gradients(q, k, v, dO, visible, scale)
+    gradients = reference.attention_gradients(q, k, v, dO, visible, scale, factors)
     repeats = 1
     if execution.stored_dq_per_tile:
         repeats = execution.key_tiles

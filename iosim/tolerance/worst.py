@@ -25,7 +25,8 @@ def forward_error(execution: Execution, *, score_magnitude: float, value_magnitu
 
     ``score_magnitude`` A is the largest |scale| sum_t |q_it| |k_jt| over the visible pairs (see
     `score_magnitude`), ``value_magnitude`` V the largest |v|. Infinite where an intermediate result
-    may overflow: then nothing is promised. The reference's own error is included.
+    may overflow: then nothing is promised. The reference's own error is included. Under dropout a
+    value counts as `largest_factor` times as large.
 
     >>> shape = {"head_dim": 64, "n_keys": 1024, "tiles": 8}
     >>> for dtype in ("bfloat16", "float32"):
@@ -34,7 +35,7 @@ def forward_error(execution: Execution, *, score_magnitude: float, value_magnitu
     3e-02
     2e-04
     """
-    A, V = score_magnitude, value_magnitude
+    A, V = score_magnitude, execution.largest_factor * value_magnitude
     error = 0.0
     with np.errstate(all="ignore"):
         for one in (execution, of_reference(execution)):
@@ -71,12 +72,12 @@ def score_magnitude(q: Array, k: Array, scale: float | None = None) -> float:
 def worst_error(execution: Execution, rows: Rows) -> tuple[Array, Array]:
     """Bounds for each element of O and each row of LSE, without the reference's own error."""
     magnitude, output = abs(rows.v), abs(rows.output)
-    V = float(magnitude.max(initial=0.0))
-    average = rows.p @ magnitude
+    V = execution.largest_factor * float(magnitude.max(initial=0.0))
+    average = (rows.p * rows.factors) @ magnitude
     largest, h = weight_error(execution, rows.A, abs(rows.s), rows.worst_A)
     e = np.expm1(h)
     kappa = (rows.p * e).sum(axis=-1, keepdims=True)
-    spread = (rows.p * e) @ magnitude
+    spread = (rows.p * rows.factors * e) @ magnitude
     farthest = _farthest(h.max(axis=-1, keepdims=True, initial=0.0), V)
     room = np.where(kappa < 1, 1 - kappa, np.nan)
     moved = np.fmin((spread + kappa * output) / room, farthest)
@@ -150,7 +151,7 @@ def _output_error(
     """Steps 4 to 7: the error of O, given what the weights' errors do to it (step 3).
 
     ``average`` bounds the weighted average of |v| under the computed weights, ``centre`` the
-    absolute value of that of v.
+    absolute value of that of v, a value being multiplied with dropout's factor before.
     """
     form, n, tiles = precision(execution.dtype), execution.n_keys, execution.tiles
     u = form.accumulator_roundoff
@@ -159,19 +160,22 @@ def _output_error(
     if execution.separate_statistics:
         g_l = (1 + g_l) * np.exp(4 * u * largest + (tiles + 1) * exp_error(u)) - 1
     w, underflow = stored_roundoff(form)
-    grown = (1 + w) * (1 + g_o) - 1
+    roundings = execution.stored_probabilities
+    grown = (1 + w) ** roundings * (1 + g_o) - 1
     summed = grown * average
     if tiles == execution.splits == 1:
         # One sum: what it adds up lies between the sum of the negative terms and of the positive.
         later = execution.late_roundings + 3
         between = (execution.summed - 1) * (average + centre) / 2 + later * average
-        summed = np.fmin(summed, w * average + u * between + grown**2 * average)
+        first = roundings * w * average + u * between
+        summed = np.fmin(summed, first + grown**2 * average)
     error = moved + underflows(execution, V)
-    error = error + (summed + g_l * centre + 2 * n * underflow * V) / (1 - g_l)
+    error = error + (summed + g_l * centre + 2 * roundings * n * underflow * V) / (1 - g_l)
     if execution.stored_output_per_tile:
         factor = (1 + w) ** tiles
         stored = (1 + g_o) * ((factor - 1) * (average + error) + tiles * factor * underflow)
     else:
         stored = w * (centre + error) + underflow
     sums_fit = (g_o < 0.5) & (g_l < 0.5) & (4 * n * V < form.accumulator_largest)
+    sums_fit &= 2 * execution.largest_factor < form.largest
     return np.where(sums_fit & (V + error + stored < form.largest), error + stored, np.inf)

@@ -10,16 +10,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from iosim.errors import IosimError
+from iosim.errors import IosimError, UnsupportedError
 from iosim.precision import Array
-from iosim.schedule.registry import Family
-from iosim.schedule.relation import Causal
+from iosim.random_bits import RandomState, dropout_factors
+from iosim.schedule.registry import Family, forward_of
+from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 Inputs = tuple[Array, Array, Array]
+
+RANDOM = RandomState(seed=0x1234_5678_9ABC_DEF0, offset=3)
+"""What cases with dropout draw their bits from."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,17 @@ class Case:
         sizes |= {name: size for name, size in self.settings.items() if name in family.settings}
         return family.build(shape, **with_ranks(family, shape, sizes, 4))
 
+    def fits(self, family: Family) -> bool:
+        """Return whether the schedule has a form for this case: not every one has dropout."""
+        if not self.shape.dropout:
+            return True
+        try:
+            for each in (family, forward_of(family)):
+                self.build(each, self.shape.dtype)
+        except UnsupportedError:
+            return False
+        return True
+
     def inputs(self) -> Inputs:
         """Return q, k and v in float64, the same every time."""
         return INPUTS[self.data](self.shape, np.random.default_rng(1))
@@ -55,10 +70,17 @@ class Case:
 
     def visible(self) -> Array | None:
         """Return which queries see which keys; None when all see all."""
-        shape = self.shape
-        if not shape.causal:
+        mask = relation_of(self.shape)
+        if mask is None:
             return None
-        return Causal(shape.causal_offset).visible(slice(0, shape.n_q), slice(0, shape.n_k))
+        return mask.visible(slice(0, self.shape.n_q), slice(0, self.shape.n_k))
+
+    def factors(self) -> Array | None:
+        """Return what dropout multiplies each probability with; None without dropout."""
+        s = self.shape
+        if not s.dropout:
+            return None
+        return dropout_factors(RANDOM, s.dropout, (s.batch, s.heads, s.n_q, s.n_k))
 
     def __str__(self) -> str:
         """Return the case in a few words."""
@@ -70,8 +92,12 @@ class Case:
             words.append(f"{s.batch * s.heads} heads" + f"/{s.batch * s.kv_heads} kv")
         if s.causal:
             words.append("causal" if s.align == "bottom-right" else "causal top-left")
+        if s.mask is not None:
+            words.append(str(s.mask))
         words.append(f"tiles {self.br} x {self.bc}")
         words += [f"{name.replace('_', ' ')} {size}" for name, size in self.settings.items()]
+        if s.dropout:
+            words.insert(-1, f"dropout {s.dropout:g}")
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
 
 
@@ -120,6 +146,9 @@ def cases(thorough: bool = False) -> Iterator[Case]:
     yield Case(_shape(2, 40, 8, heads=6, kv_heads=2), 1, 3, settings={"splits": 50, "pack": 2})
     paged = {"splits": 3, "page_size": 8}
     yield Case(_shape(5, 45, 8, batch=2, heads=4, kv_heads=1, causal=True), 3, 5, settings=paged)
+    yield Case(_shape(37, 29, dropout=0.1), 8, 5)
+    yield Case(_shape(19, 23, 8, heads=4, kv_heads=2, causal=True, dropout=0.5), 6, 9)
+    yield Case(_shape(24, 40, dropout=0.25), 9, 7, "cancelling values")
     if thorough:
         yield from _more_cases()
 
@@ -151,6 +180,7 @@ def _more_cases() -> Iterator[Case]:
                 kv_heads=kv_heads,
                 causal=bool(rng.integers(2)),
                 align="top-left" if rng.integers(3) == 0 else "bottom-right",
+                dropout=float(rng.choice([0.0, 0.1, 0.9])),
             ),
             br,
             bc,

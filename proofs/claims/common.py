@@ -41,7 +41,7 @@ def matmul_flops(schedule: Schedule) -> int:
     """
     flops = 0
     for node, loops in nodes(schedule.body):
-        if not isinstance(node, Compute) or not find_operation(node).role:
+        if not isinstance(node, Compute) or not find_operation(node).matmul:
             continue
         operands = (*node.outputs, *node.inputs)
         coefficient, which = find_operation(node).flops[0]  # the product stands first

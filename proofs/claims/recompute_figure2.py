@@ -1,10 +1,8 @@
-"""FA1, Figure 2 (left): bytes and FLOPs of a forward and a backward pass.
+"""FA1, Figure 2 (left): bytes and FLOPs of a forward and a backward pass, counted on schedules."""
 
-The backward passes have no schedule in the library yet. Their closed forms are written here, once:
-FA1 (arXiv 2205.14135), Algorithms 3 and 4, counted by hand line by line.
-"""
+from dataclasses import replace
 
-from iosim.proofs.claims.common import listing, matmul_flops, octets, square, times
+from iosim.proofs.claims.common import matmul_flops, octets, square, times
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
 from iosim.reading.check import check
@@ -14,72 +12,71 @@ from iosim.schedule import Schedule, family
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 
-BACKWARD_MATMULS = 4  # dV = P'dO, dP = dO V', dQ = dS K, dK = dS'Q; a flash kernel forms S again
+
+def standard_step(shape: AttentionShape, *, mask_pass: bool) -> tuple[Schedule, Schedule]:
+    """Return FA1's Algorithms 0 and 3; with `mask_pass` the mask is a pass of its own over S."""
+    forward = "standard_passes" if mask_pass else "standard"
+    return family(forward).build(shape), family("standard_backward").build(shape)
 
 
-def standard_backward_bytes(shape: AttentionShape) -> int:
-    """Bytes of FA1 Algorithm 3 for one head: P twice, dP and dS written and read, 8 N x d moves."""
-    n, d = shape.n_q, shape.head_dim
-    return shape.item_bytes * (7 * n * n + 8 * n * d)
-
-
-def flash1_backward_bytes(shape: AttentionShape, passes: int, *, initialise: bool) -> int:
-    """Bytes of FA1 Algorithm 4 for one head in T_c passes; statistics are float32.
-
-    K_j, V_j come in and dK_j, dV_j go out once; each pass moves Q, O, dO, dQ in, l, m in and dQ
-    out. To initialise is to write dQ, dK and dV once more.
-    """
-    n, d = shape.n_q, shape.head_dim
-    words = 4 * n * d + passes * 5 * n * d + (3 * n * d if initialise else 0)
-    return shape.item_bytes * words + 4 * passes * 2 * n
-
-
-def initialising_bytes(schedule: Schedule) -> int:
-    """Return the bytes that flash1's first line writes, O = 0, l = 0, m = -inf."""
-    form, items = formula(schedule), count(schedule).items
-    return sum(
-        entry.words.value(form.values) * items[entry.tensor]
-        for entry in form.entries
-        if entry.line.startswith("initialise")
+def flash_step(shape: AttentionShape, bc: tuple[int, int]) -> tuple[Schedule, Schedule]:
+    """Return FA1's Algorithms 1 and 4 with B_c keys a tile, forward and backward."""
+    return (
+        family("flash1").build(shape, br=min(bc[0], shape.head_dim), bc=bc[0]),
+        family("flash1_backward").build(shape, br=min(bc[1], shape.head_dim), bc=bc[1]),
     )
+
+
+def bytes_of(step: tuple[Schedule, Schedule]) -> int:
+    """Return the bytes that the two passes of a step read and write."""
+    return sum(count(schedule).total_bytes for schedule in step)
+
+
+def initialising_bytes(step: tuple[Schedule, Schedule]) -> int:
+    """Return the bytes of the lines that write zeros (and m = -inf) into slow memory first."""
+    found = 0
+    for schedule in step:
+        form, items = formula(schedule), count(schedule).items
+        found += sum(
+            entry.words.value(form.values) * items[entry.tensor]
+            for entry in form.entries
+            if entry.line.startswith("initialise")
+        )
+    return found
 
 
 @recomputation
 def figure_2_bytes(
-    n: int, d: int, heads: int, batch: int, dtype: str, sram_bytes: int, passes: list[int]
+    n: int,
+    d: int,
+    heads: int,
+    batch: int,
+    dtype: str,
+    dropout: float,
+    sram_bytes: int,
+    passes: list[int],
 ) -> Recomputed:
-    """Counts standard and flash1 for the forward pass; adds closed forms of Algorithms 3 and 4.
+    """Counts the schedules of Algorithms 0 and 3, and of 1 and 4, forward and backward.
 
-    As stated: the listings with their printed block sizes at M. Assumed for standard attention: a
-    mask pass over S and dropout passes over P and dP with a mask of one byte a score; for
-    FlashAttention: the numbers of passes given (forward, backward), and no initialisation.
+    As stated: the listings with their printed block sizes at M, without mask and dropout. Assumed
+    for standard attention: a mask pass over S and dropout passes over P and dP with a mask of one
+    byte a score; for FlashAttention: dropout on chip from a random state, the numbers of passes
+    given (forward, backward), and no initialisation.
     """
-    shape = square(n, d, dtype)
-    of_heads = heads * batch
+    shape = replace(square(n, d, dtype, heads=heads), batch=batch)
+    drops = replace(shape, dropout=dropout)
     words = sram_bytes // shape.item_bytes
-    standard = (listing(shape).traffic.total_bytes + standard_backward_bytes(shape)) * of_heads
-    scores = n * n * shape.item_bytes
-    mask = 2 * scores * of_heads
-    dropout = 2 * (2 * scores + n * n) * of_heads
+    standard = bytes_of(standard_step(shape, mask_pass=False))
+    with_passes = bytes_of(standard_step(drops, mask_pass=True))
 
-    printed = choose_tiles(family("flash1"), shape, words, "paper").sizes
-    as_printed = family("flash1").build(shape, **printed)
-    printed_passes = -(-n // printed["bc"])
-    flash_printed = of_heads * (
-        count(as_printed).total_bytes
-        + flash1_backward_bytes(shape, printed_passes, initialise=True)
-    )
-    assumed_bc = -(-n // passes[0])
-    assumed = family("flash1").build(shape, br=min(assumed_bc, d), bc=assumed_bc)
-    forward = count(assumed).total_bytes
-    flash = of_heads * (
-        forward
-        - initialising_bytes(assumed)
-        + flash1_backward_bytes(shape, passes[1], initialise=False)
-    )
-    flash_initialised = of_heads * (
-        forward + flash1_backward_bytes(shape, passes[1], initialise=True)
-    )
+    printed_bc = choose_tiles(family("flash1"), shape, words, "paper").sizes["bc"]
+    flash_printed = bytes_of(flash_step(shape, (printed_bc, printed_bc)))
+    assumed_bc = (-(-n // passes[0]), -(-n // passes[1]))
+    assumed = flash_step(drops, assumed_bc)
+    flash_initialised = bytes_of(assumed)
+    flash = flash_initialised - initialising_bytes(assumed)
+    # As for the printed sizes, the peak is that of the plain listing, without dropout.
+    forward, backward = flash_step(shape, assumed_bc)
     return Recomputed(
         readings=(
             Reading(
@@ -93,22 +90,24 @@ def figure_2_bytes(
             Reading(
                 "with mask and dropout passes; FlashAttention in the passes given",
                 {
-                    "standard": octets(standard + mask + dropout),
+                    "standard": octets(with_passes),
                     "flash": octets(flash),
-                    "ratio": times((standard + mask + dropout) / flash),
+                    "ratio": times(with_passes / flash),
                 },
                 assumed=True,
             ),
         ),
         facts={
             "listings": standard / 1e9,
-            "with_passes": (standard + mask + dropout) / 1e9,
-            "printed_passes": printed_passes,
+            "with_passes": with_passes / 1e9,
+            "printed_passes": -(-n // printed_bc),
             "flash_printed": flash_printed / 1e9,
             "flash": flash / 1e9,
             "flash_initialised": flash_initialised / 1e9,
-            "bc": assumed_bc,
-            "peak": check(assumed).peak_words,
+            "bc": assumed_bc[0],
+            "peak": check(forward).peak_words,
+            "bc_backward": assumed_bc[1],
+            "peak_backward": check(backward).peak_words,
             "sram_words": words,
         },
     )
@@ -116,16 +115,13 @@ def figure_2_bytes(
 
 @recomputation
 def figure_2_flops(n: int, d: int, heads: int, batch: int) -> Recomputed:
-    """Counts the FLOPs of the matrix products of standard and flash1, forward.
+    """Counts the FLOPs of the matrix products of standard and flash1, forward and backward.
 
-    The backward pass has four products of the same size, and FlashAttention forms S once more.
+    The backward pass has four products of the size of Q K^T, and FlashAttention forms S again.
     """
-    shape = square(n, d)
-    forward = matmul_flops(family("standard").build(shape)) * heads * batch
-    one = forward // 2
-    standard = forward + BACKWARD_MATMULS * one
-    flash_forward = matmul_flops(family("flash1").build(shape, br=d, bc=d)) * heads * batch
-    flash = flash_forward + (BACKWARD_MATMULS + 1) * one
+    shape = replace(square(n, d, heads=heads), batch=batch)
+    standard = sum(map(matmul_flops, standard_step(shape, mask_pass=False)))
+    flash = sum(map(matmul_flops, flash_step(shape, (d, d))))
     return Recomputed(
         readings=(
             Reading(
@@ -136,5 +132,9 @@ def figure_2_flops(n: int, d: int, heads: int, batch: int) -> Recomputed:
                 },
             ),
         ),
-        facts={"ratio": flash / standard, "standard": standard / 1e9},
+        facts={
+            "ratio": flash / standard,
+            "standard": standard / 1e9,
+            "flash": flash / 1e9,
+        },
     )

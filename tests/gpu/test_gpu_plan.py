@@ -89,6 +89,7 @@ def test_eight_rows_of_a_layout_lie_in_eight_banks_and_sectors_stay_whole(row_by
         (lambda: build(head_dim=264), "head_dim is 264"),
         (lambda: build(value_dim=32), "value_dim is 32"),
         (lambda: build("standard_tiled", bc=32), "bc is 32"),
+        (lambda: build(dropout=0.1), "dropout is 0.1"),
         (lambda: build(br=4096, n_q=8192), "shared memory"),
         (lambda: build(br=1024, bc=16, n_q=8192, head_dim=16), "registers"),
         (lambda: replace(build(), body=build().body[:0]), "differs"),
