@@ -81,7 +81,7 @@ def rank_part(axes: Collection[Dim], loops: tuple[For, ...], rank: str) -> RankP
         taken = {own, other}
     else:
         query, key = inner[mask.query], inner[mask.key]
-        far = mask.key if own == mask.query else mask.query
+        facing = mask.key if own == mask.query else mask.query
         chosen = (mask.query in has, mask.key in has)
         suffix = [d.count for d in (query, key) if d.index]
         if relation is not None and other in (mask.query, mask.key):
@@ -92,7 +92,8 @@ def rank_part(axes: Collection[Dim], loops: tuple[For, ...], rank: str) -> RankP
         else:
             sums = [
                 pair_sums(
-                    _within(mask, own, rows, (0, inner[far].n)), *_pair(mask, own, part, inner[far])
+                    _within(mask, own, rows, (0, inner[facing].n)),
+                    *_pair(mask, own, part, inner[facing]),
                 )
                 for rows, part in sections(inner[own])
             ]
