@@ -171,6 +171,35 @@ def general(shape: AttentionShape, words: int, checked: Checked | None = None) -
 
 
 @bound
+def small_memory(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """Any order in a small memory, M <= d^2: (n_q n_k d)^2 <= 5 M (traffic + M)^2.
+
+    Hypotheses: those of `general`, every score formed and none hidden by a mask. The products of a
+    phase of M words project onto at most 2M words of Q and K and 5M / 2 partial sums, so that by
+    Loomis and Whitney they are few. The query heads of one key-value head are g n_q rows; the
+    others are bounded each by itself. Constant 1 / sqrt(5) in N^2 d / sqrt(M): at M << d^2 this
+    exceeds `general`, whose score costs half a word whatever M is.
+    """
+    d = shape.head_dim
+    products = (shape.group * shape.n_q * shape.n_k * d) ** 2
+    one = max(isqrt(ceil(products, 5 * words) - 1) + 1 - words, 0)
+    small = words <= d * d
+    holds = small and relation_of(shape) is None
+    reason = "any schedule that sums d products a score" if one else "vacuous: M too large"
+    if not holds:
+        reason = "claimed without a mask only" if small else "claimed for M <= d^2 only"
+    return Bound(
+        name="small_memory",
+        words=shape.batch * shape.kv_heads * one,
+        holds=holds,
+        reason=reason,
+        leading="n_q n_k d / sqrt(5 M) - M",
+        source="Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Theorem 3.1; the constant "
+        "derived here, proofs/coq/SmallMemory.v, small_memory_bound",
+    )
+
+
+@bound
 def fused(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
     """In a fused schedule each pair of words meets: pairs (d + d_v)^2 <= (M - 1) traffic.
 

@@ -141,6 +141,8 @@ FLOPS = {
     "drop": lambda o, i: _size(o[0]),
     "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
     "finish_scores": lambda o, i: _size(o[0]),
+    "round_scores": lambda o, i: 0,
+    "bare_exponentials": lambda o, i: _size(o[0]),
     "clear": lambda o, i: 0,
     "start_state": lambda o, i: 0,
     "start_statistics": lambda o, i: 0,
@@ -350,6 +352,17 @@ def general_large_memory(shape, words):
     return Fraction(pairs * full - kept * words, max(words - 1 + kept, 1))
 
 
+def small_memory_at_least(shape, words, value):
+    """Whether the bound is the least t with (m n d)^2 <= 5 M (t + M)^2, for each key-value head."""
+    products = (shape.group * shape.n_q * shape.n_k * shape.head_dim) ** 2
+    heads = shape.batch * shape.kv_heads
+    least = value // heads
+    enough = 5 * words * (least + words) ** 2 >= products
+    return value % heads == 0 and enough and (
+        least == 0 or 5 * words * (least - 1 + words) ** 2 < products
+    )  # fmt: skip
+
+
 def two_matmuls_at_least(shape, words, value):
     """Whether the bound value <= the sum of 2 m n k / sqrt(M) - 2M, and within a word each of it.
 
@@ -373,8 +386,9 @@ def run_words(schedule):
 
 
 def rows_cut(family, shape):
-    """The longest axis that each tile size cuts; standard_tiled cuts columns of V by B_c too."""
-    columns = shape.value_dim if family.name == "standard_tiled" else 1
+    """The longest axis that each tile size cuts; unfused ones cut columns of V by B_c too."""
+    unfused = family.name in ("standard_tiled", "square_tiling")
+    columns = shape.value_dim if unfused else 1
     return {"br": shape.n_q, "bc": max(shape.n_k, columns)}
 
 

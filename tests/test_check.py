@@ -289,6 +289,8 @@ def test_every_move_and_computation_is_needed(name: str) -> None:
         seen.add(type(node))
         if node.line in NEEDLESS:
             continue
+        if isinstance(node, Compute) and node.operation == "round_scores":
+            continue  # float64 is not rounded; test_square_tiling.py shows what it is for
         try:
             wrong = run(without)
         except ScheduleError:

@@ -37,6 +37,7 @@ FLASH = ("flash1", "flash2")
 FORWARD = strategies.FORWARD
 
 sizes = st.integers(1, 9)
+spreads = st.sampled_from([0.01, 1.0, 5.0])
 states = st.builds(RandomState, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
 
 
@@ -77,7 +78,7 @@ def test_each_schedule_drops_the_elements_that_the_twin_drops(
         assert (done.O[at] != 0) == (word >= threshold and seen[row, column])
 
 
-@given(strategies.cases(FORWARD, dropout=RATES, rows=12), states, st.sampled_from([0.01, 1.0, 5.0]))
+@given(strategies.cases(FORWARD, dropout=RATES, rows=12), states, spreads)
 def test_what_executes_is_attention_with_those_elements_dropped(
     case: strategies.Case, state: RandomState, spread: float
 ) -> None:
@@ -173,7 +174,11 @@ backward = st.sampled_from(strategies.BACKWARD)
 
 
 def step(
-    name: str, shape: AttentionShape, sizes: tuple[int, int], state: RandomState
+    name: str,
+    shape: AttentionShape,
+    sizes: tuple[int, int],
+    state: RandomState,
+    spread: float = 1.0,
 ) -> tuple[Schedule, Schedule, TrainingStep]:
     """A backward schedule, its forward one, and both executed one after the other."""
     chosen = family(name)
@@ -181,17 +186,21 @@ def step(
         each.build(shape, **dict(zip(each.tiles, sizes, strict=False)))
         for each in (chosen, forward_of(chosen))
     ]
-    given = (*operands(shape, 7), output_gradient(shape, 7))
+    given = (*operands(shape, 7, spread), output_gradient(shape, 7))
     return (*schedules, training_step(*schedules, *given, random=state))
 
 
-@given(backward, strategies.shapes(dropout=RATES, rows=8), st.tuples(sizes, sizes), states)
+@given(backward, strategies.shapes(dropout=RATES, rows=8), st.tuples(sizes, sizes), states, spreads)
 def test_gradients_are_those_of_attention_with_those_elements_dropped(
-    name: str, shape: AttentionShape, tiles: tuple[int, int], state: RandomState
+    name: str,
+    shape: AttentionShape,
+    tiles: tuple[int, int],
+    state: RandomState,
+    spread: float,
 ) -> None:
     """The backward pass is told no seed: it reads the bytes or the state that the forward left."""
-    *schedules, done = step(name, shape, tiles, state)
-    given = (*operands(shape, 7), output_gradient(shape, 7), visible(shape))
+    *schedules, done = step(name, shape, tiles, state, spread)
+    given = (*operands(shape, 7, spread), output_gradient(shape, 7), visible(shape))
     z = factors(shape, state)
     expected = reference.attention_gradients(*given, factors=z)
     errors = tolerance.gradient_error(backward_rounding_of(*schedules), *given, factors=z)

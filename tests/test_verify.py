@@ -20,6 +20,7 @@ from iosim.schedule.flash1 import paper_tiles
 from iosim.schedule.registry import Family, families
 from iosim.schedule.tree import Compute, For, Move, Node, Schedule
 from iosim.shape import AttentionShape
+from iosim.training import TrainingStep, training_step
 from iosim.verify import (
     Check,
     VerificationReport,
@@ -28,6 +29,7 @@ from iosim.verify import (
     counting,
     exactness,
     exponents,
+    gradients,
     grid,
     ratios,
     regimes,
@@ -69,8 +71,9 @@ def test_every_check_reports(report: VerificationReport) -> None:
 
 
 def test_every_schedule_is_executed_in_every_dtype(report: VerificationReport) -> None:
-    expected = {f"{name}, {dtype}" for name in families() for dtype in grid.DTYPES}
-    assert set(rows(report, "exactness")) == expected
+    for about, of in (("exactness", "forward"), ("gradients", "backward")):
+        expected = {f"{name}, {dtype}" for name in families(of) for dtype in grid.DTYPES}
+        assert set(rows(report, about)) == expected
 
 
 def test_the_capacities_are_those_published(report: VerificationReport) -> None:
@@ -92,7 +95,17 @@ def test_the_tiles_that_are_offered_do_fit(report: VerificationReport) -> None:
         assert isinstance(words, int)
         tiles: Any = row.numbers["legal_tiles"]
         d: Any = row.numbers["head_dim"]
-        assert capacity.held_words(d, **tiles) <= words
+        family = families()[str(row.numbers["schedule"])]
+        assert capacity.held_by(family)(d, **tiles) <= words
+
+
+def test_the_printed_backward_tiles_fit_in_no_memory(report: VerificationReport) -> None:
+    for d in (32, 64, 128):
+        row = rows(report, "capacity")[f"flash1_backward, d = {d}"]
+        assert row.verdict == "finding"
+        numbers: Any = row.numbers
+        tried = numbers["scanned_to_words"] + 1 - numbers["scanned_from_words"]
+        assert numbers["sizes_that_overflow"] == tried
 
 
 def test_the_mathematics_of_capacity_by_brute_force() -> None:
@@ -232,12 +245,13 @@ def test_what_rounding_depends_on_is_read_off_the_tree() -> None:
     shape = AttentionShape(50, 40, 8)
     found = {
         name: exactness.rounding_of(grid.Case(shape, 16, 12).build(family, "bfloat16"))
-        for name, family in families().items()
+        for name, family in families("forward").items()
     }
     base = tolerance.Execution("bfloat16", head_dim=8, n_keys=40)
     assert found == {
         "standard": replace(base, largest_tile=40, stored_scores=True),
         "standard_tiled": replace(base, tiles=4, largest_tile=40, stored_scores=True),
+        "square_tiling": replace(base, tiles=4, largest_tile=40, stored_scores=True),
         "flash1": replace(base, tiles=4, largest_tile=12, stored_output_per_tile=True),
         "flash2": replace(base, tiles=4, largest_tile=12),
     }
@@ -310,6 +324,49 @@ def test_a_result_beyond_the_tolerance_fails(
     if verdict == "fail":
         assert "37 x 29" in row.detail
         assert "beyond the tolerance, at (0, 0, 3, 5)" in row.detail
+
+
+GRADIENTS = ("dQ", "dK", "dV")
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize(("of_tolerance", "verdict"), [(0.0, "pass"), (1.1, "fail")])
+def test_a_gradient_beyond_the_tolerance_fails(
+    of_tolerance: float, verdict: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nudged(schedule: Schedule, forward: Schedule, *given: Any) -> TrainingStep:
+        done = training_step(schedule, forward, *given)
+        if schedule.shape.n_q == 37:  # one case of the grid
+            rounding = gradients.backward_rounding_of(schedule, forward)
+            allowed = tolerance.gradient_error(rounding, *given)[GRADIENTS.index(name)]
+            done.backward.outputs[name][..., 3, 5] += (of_tolerance * allowed)[..., 3, 5]
+        return done
+
+    monkeypatch.setattr(gradients, "training_step", nudged)
+    monkeypatch.setattr(tolerance, "two_times_rule", lambda error, standard: True)
+    row = run_only("gradients", "flash2_backward")["flash2_backward, float64"]
+    assert row.verdict == verdict
+    if verdict == "fail":
+        assert f"37 x 29, d 16, tiles 8 x 5: {name}: " in row.detail
+        assert "beyond the tolerance, at (0, 0, 3, 5)" in row.detail
+
+
+@pytest.mark.parametrize(
+    "operation", ["row_dots", "score_gradient", "value_gradient", "key_gradient"]
+)
+def test_a_backward_pass_that_leaves_something_out_fails_gradients(operation: str) -> None:
+    broken = changed(
+        "flash1_backward",
+        without(lambda node: isinstance(node, Compute) and node.operation == operation),
+    )
+    assert {row.verdict for row in verify(["gradients"], schedules=broken).checks} == {"fail"}
+
+
+def test_a_check_without_a_schedule_it_is_about_fails() -> None:
+    for check_of, name in (("gradients", "flash2"), ("exactness", "flash2_backward")):
+        report = verify([check_of], schedules={name: families()[name]})
+        assert not report.passed
+        assert "no schedule given is one of a" in report.failures[0].detail
 
 
 def test_nan_where_none_belongs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,6 +512,8 @@ def test_checks_about_fixed_schedules_are_left_out_for_others() -> None:
     assert {row.name for row in report.checks} == {"exactness", "counting", "lower_bounds"}
     assert {row.name for row in report.checks} | set(report.left_out) == set(about_checks())
     assert report.to_dict()["left_out"] == list(report.left_out)
+    report = verify(schedules={"flash1_backward": families()["flash1_backward"]})
+    assert {row.name for row in report.checks} == {"gradients", "counting", "lower_bounds"}
     assert verify(["counting"]).left_out == ()
 
 

@@ -88,7 +88,7 @@ def _claims(
                     found = replace(
                         found, holds=False, reason=f"the schedule needs {peak} words, more than M"
                     )
-                yield family.name, found
+                yield run.schedule.name if run.among else family.name, found
             between = queries_stay(run.schedule)
             if between is not None:
                 yield family.name, between

@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
-from iosim.cli.options import resolve_heads, resolve_sram_words
+from iosim.best import best, note
+from iosim.cli.options import BEST, resolve_hbm_bytes, resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
 from iosim.model_config import ModelHeads
 from iosim.report import Simulation, simulate
 from iosim.report_step import Step
 from iosim.schedule.registry import Family, backward_of, family, forward_of
+from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 
 
@@ -92,9 +94,9 @@ def passes(
         yield from simulations(options, default, direction)
         return
     for case in cases(options):
-        for chosen in schedules(options, default):
+        for chosen in schedules(options, default, direction):
             forward, backward = (
-                list(simulations_of(of(chosen), case, options)) for of in (forward_of, backward_of)
+                list(simulations_of(pass_of(chosen, one), case, options)) for one in BEST_OF
             )
             # Either may have no tile sizes; otherwise both have run with the same ones.
             alike = len(forward) == len(backward)
@@ -108,13 +110,62 @@ def simulations_of(
     chosen: Family, case: Case, options: dict[str, Any], rules: Sequence[str] = ()
 ) -> Iterator[Simulation]:
     """Yield the runs of one schedule for one case, by the rules given or by that of --tiles."""
+    if chosen in BEST_OF.values():
+        yield from _best_of(chosen.direction, case, options)
+        return
+    hbm_bytes = resolve_hbm_bytes(options.get("hbm"), options["device"])
     for sizes in given_tiles(options, chosen.settings) if chosen.tiles else ({},):
         if "ranks" in chosen.settings and "ranks" in options and "ranks" not in sizes:
             raise IosimError(
                 f"--ranks is missing; {chosen.name} runs on several devices, so write --ranks 4"
             )
         for rule in rules or (options["tiles"] or "best",):
-            yield simulate(chosen, case.shape, sram_words=case.sram_words, rule=rule, given=sizes)
+            yield simulate(
+                chosen,
+                case.shape,
+                sram_words=case.sram_words,
+                rule=rule,
+                given=sizes,
+                hbm_bytes=hbm_bytes,
+            )
+
+
+def _no_tree(shape: AttentionShape) -> Schedule:
+    raise IosimError(f"--schedule {BEST} is chosen for each memory and has no tree of its own")
+
+
+BEST_OF = {
+    direction: Family(BEST, _no_tree, (), "The fewest words that fit.", forward=forward)
+    for direction, forward in (("forward", ""), ("backward", BEST))
+}
+"""What stands for --schedule best among families, until a shape and a memory are known."""
+
+
+def pass_of(chosen: Family, direction: str) -> Family:
+    """Return the "forward" or the "backward" schedule that a schedule belongs to."""
+    if chosen in BEST_OF.values():
+        return BEST_OF[direction]
+    return forward_of(chosen) if direction == "forward" else backward_of(chosen)
+
+
+def _best_of(direction: str, case: Case, options: dict[str, Any]) -> Iterator[Simulation]:
+    """Yield the run of the best schedule for a case, and say on standard error why it is that."""
+    if case.sram_words is None:
+        raise IosimError(
+            f"--schedule {BEST} chooses for a memory, but none is stated; give --sram or --device"
+        )
+    if options["tiles"] not in (None, "best"):
+        raise IosimError(
+            f"--schedule {BEST} takes the tiles of least traffic, but --tiles {options['tiles']} "
+            "asks for others; leave it out"
+        )
+    hbm_bytes = resolve_hbm_bytes(options.get("hbm"), options["device"])
+    for sizes in given_tiles(options):
+        run = best(
+            case.shape, case.sram_words, given=sizes, hbm_bytes=hbm_bytes, direction=direction
+        )
+        click.echo(note(run), err=True)
+        yield run
 
 
 def schedules(
@@ -122,22 +173,24 @@ def schedules(
 ) -> list[Family]:
     """Return the schedules that the options name, or those of `default`.
 
-    With a `direction`, "forward" or "backward", that pass of each of them, and each once.
-
-    Raises IosimError for an option about a setting that none of them has.
+    With a `direction`, "forward" or "backward", that pass of each of them, and each once. Raises
+    IosimError where the best is to be chosen of any pass but the forward one, and for an option
+    about a setting that none of them has.
     """
-    chosen = [family(name) for name in options["schedule"] or default]
+    named = [
+        BEST_OF["forward"] if name == BEST else family(name)
+        for name in options["schedule"] or default
+    ]
     for name, example in SETTINGS.items():
         given = options.get(name)
-        if given and not any(name in each.settings for each in chosen):
+        if given and not any(name in each.settings for each in named):
             raise IosimError(
                 f"--{name.replace('_', '-')} {given[0]} is no setting of "
-                f"{', '.join(each.name for each in chosen)}; write --schedule {example} with it"
+                f"{', '.join(each.name for each in named)}; write --schedule {example} with it"
             )
     if direction is None:
-        return chosen
-    of = forward_of if direction == "forward" else backward_of
-    return list({each.name: each for each in map(of, chosen)}.values())
+        return named
+    return list({each.name: each for each in (pass_of(one, direction) for one in named)}.values())
 
 
 # What a schedule may take beside its tile sizes, with one that does.

@@ -20,7 +20,13 @@ from iosim.shape import AttentionShape, Mask
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SWEPT = {"length": "--seq-len", "dim": "--head-dim", "memory": "--sram"}
+SWEPT = {
+    "length": "--seq-len",
+    "dim": "--head-dim",
+    "memory": "--sram",
+    "small_memory": "--sram",
+    "slow_memory": "--seq-len",
+}
 """The option that takes several values, by the figure."""
 
 STDOUT = Path("-")
@@ -121,7 +127,7 @@ def plot(
         dims = (figures.SHAPE.head_dim,)
     stated = options.resolve_heads(dims or None, heads, kv_heads, model)
     length = seq_len[0] if seq_len else figures.default_request(what).shape.n_q
-    marks = device if what == "memory" else None
+    marks = device if SWEPT.get(what) == "--sram" else None
     words = options.resolve_sram_words(sram, None if marks else device, dtype)
     shape = AttentionShape(
         n_q=length,
@@ -137,12 +143,13 @@ def plot(
         figures.Request(
             shape=shape,
             words=words[0] if words else _usual_words(what, shape),
-            lengths=seq_len or figures.LENGTHS,
+            lengths=seq_len or figures.default_request(what).lengths,
             dims=dims,
-            memories=words if words and what == "memory" else (),
+            memories=words if words and SWEPT.get(what) == "--sram" else (),
             schedules=schedule or (),
             rule=tiles,
             marked={marks.name: marks.fast_words(dtype)} if marks else {},
+            device=device.name if device else figures.Request.device,
         )
     )
     _write(drawn, output)

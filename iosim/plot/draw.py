@@ -177,13 +177,16 @@ def _name_regimes(ax: "Axes", sweep: Sweep) -> None:
 
 
 def _mark_crossover(ax: "Axes", sweep: Sweep) -> None:
-    found = crossover(sweep, "flash2", "standard_tiled")
+    shown = [choice.family.name for choice in sweep.choices]
+    unfused = "square_tiling" if "square_tiling" in shown else "standard_tiled"
+    found = crossover(sweep, "flash2", unfused)
     if found is None:
         return
     ax.plot(
         [found.x], [found.words], marker="o", markersize=14, color="0.2", fillstyle="none", zorder=5
     )
-    late = found.x**2 > sweep.xs[0] * sweep.xs[-1]
+    # Where there is room: traffic falls with M and rises with the others.
+    late = sweep.what != "memory" and found.x**2 > sweep.xs[0] * sweep.xs[-1]
     symbol, unit = SYMBOLS[sweep.what]
     ax.annotate(
         f"{found.fewer} moves less than {found.more}\n"

@@ -54,11 +54,12 @@ def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> st
         else f"({pairs.lstrip()}(d + d_v)² − cM) / (M + c − 1), c = 2 d d_v",
         "general_large_memory": f"({pairs.lstrip()}(c + {'2d' if same else 'd + d_v'}) − cM)"
         f" / (M + c − 1), c = {'3d²' if same else 'd² + 2 d d_v'} − d",
+        "small_memory": f"{pairs.lstrip()}d / √(5M) − M, for M ≤ d²",
         "two_matmuls": f"2 (2{pairs}d / √M − 2M)",
     }
     title = name.replace("_", " ")
     if not schedules:
-        sums = name.startswith("general")
+        sums = name.startswith("general") or name == "small_memory"
         whom = "any schedule that sums d products a score" if sums else "any schedule"
     else:
         whom = ", ".join(schedules)

@@ -149,6 +149,20 @@ def finish_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None
     _scale_and_mask(tile, outputs[0])
 
 
+@operation("S <- S")
+def round_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S rounded to the dtype in which it is stored: what comes back from slow memory."""
+    (s,) = outputs
+    s[...] = tile.rounded(s)
+
+
+@operation("S <- S", (1, (0,)))
+def bare_exponentials(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = e^S without a maximum subtracted, in place: infinite beyond the dtype's range."""
+    (s,) = outputs
+    np.exp(s, out=s)
+
+
 def _scale_and_mask(tile: Tile, s: Array) -> None:
     s *= s.dtype.type(tile.scale)
     visible = tile.visible()

@@ -52,6 +52,7 @@ BUILT_IN = (
     "standard",
     "standard_passes",
     "standard_tiled",
+    "square_tiling",
     "flash1",
     "flash2",
     "standard_backward",

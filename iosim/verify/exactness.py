@@ -27,7 +27,7 @@ def exactness(scope: Scope) -> Iterator[Check]:
     """
     forward = {n: each for n, each in scope.schedules.items() if each.direction == "forward"}
     if not forward:
-        return
+        raise IosimError("no schedule given is one of a forward pass, so there is no attention")
     grid = list(cases(scope.thorough))
     for dtype in DTYPES:
         truths = [Truth.of(case, dtype) for case in grid]

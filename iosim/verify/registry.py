@@ -50,6 +50,8 @@ BUILT_IN = (
     "lower_bounds",
     "ratios",
     "regimes",
+    "small_memory",
+    "slow_memory",
 )
 
 # These go over whatever schedules there are; the others are about fixed ones.
