@@ -21,9 +21,9 @@ def best(
 ) -> Simulation:
     """Return the run of the schedule that moves the fewest words in M = `sram_words` words.
 
-    Every built-in schedule of the pass on one device takes its legal tile of least traffic (`given` sizes, in
-    rows, stay); of two that move alike the first in the registry is taken. `among` in the result
-    says what the others move, or why they do not fit. Raises IosimError where none fits.
+    Every built-in schedule of the pass on one device takes its legal tile of least traffic (`given`
+    sizes, in rows, stay); of two that move alike the first in the registry is taken. `among` in the
+    result says what the others move, or why they do not fit. Raises IosimError where none fits.
 
     >>> best(AttentionShape(1024, 1024, 64), 1024).schedule.name
     'square_tiling'

@@ -177,12 +177,13 @@ def small_memory(shape: AttentionShape, words: int, checked: Checked | None = No
     Hypotheses: those of `general`, every score formed and none hidden by a mask. The products of a
     phase of M words project onto at most 2M words of Q and K and 5M / 2 partial sums, so that by
     Loomis and Whitney they are few. The query heads of one key-value head are g n_q rows; the
-    others are bounded each by itself. Constant 1 / sqrt(5) in N^2 d / sqrt(M): at M << d^2 this
-    exceeds `general`, whose score costs half a word whatever M is.
+    others are bounded each by itself (on p devices M is subtracted p times). Constant 1 / sqrt(5)
+    in N^2 d / sqrt(M): at M << d^2 this exceeds `general`, whose score costs half a word whatever
+    M is.
     """
     d = shape.head_dim
     products = (shape.group * shape.n_q * shape.n_k * d) ** 2
-    one = max(isqrt(ceil(products, 5 * words) - 1) + 1 - words, 0)
+    one = max(isqrt(ceil(products, 5 * words) - 1) + 1 - _ranks(checked) * words, 0)
     small = words <= d * d
     holds = small and relation_of(shape) is None
     reason = "any schedule that sums d products a score" if one else "vacuous: M too large"

@@ -437,7 +437,7 @@ class _SlowMemory:
 
     def words_of(self, name: str, ranges: Ranges) -> Array:
         """Return a copy of a tile as it lies here, with all of its axes."""
-        return self._arrays[name][_slices(ranges)].copy()
+        return np.array(self._arrays[name][_slices(ranges)])
 
     def receive(self, move: Move, ranges: Ranges, tile: Array) -> None:
         """Put a tile here that another rank sent; with a shift, in place of the one before."""
