@@ -2,12 +2,9 @@
 
 import importlib.metadata
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from iosim.errors import IosimError
 
@@ -136,18 +133,16 @@ def touch() -> None:
 
 def _counters() -> str:
     """Read one counter of one kernel."""
-    from iosim.gpu.measure import COUNTERS, explain, parse
+    from iosim.gpu import ncu as nsight
+    from iosim.gpu.measure import COUNTERS, parse
 
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "log")
-        command = [
-            "ncu",
-            *("--profile-from-start", "off", "--csv", "--page", "raw", "--print-units", "base"),
-            *("--clock-control", "none", "--metrics", COUNTERS["hbm_read_bytes"]),
-            *("--log-file", str(log), sys.executable, "-c", PROBE),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        text = log.read_text(encoding="utf-8") if log.is_file() else ""
-    if not any(parse(text)):
-        raise IosimError(explain(text + done.stdout + done.stderr))
+    done = nsight.run(
+        nsight.find(),
+        (sys.executable, "-c", PROBE),
+        (COUNTERS["hbm_read_bytes"],),
+        from_start=False,
+        timeout_seconds=120,
+    )
+    if not any(parse(done.page)):
+        raise IosimError(nsight.explain(done.page + done.printed))
     return "readable"

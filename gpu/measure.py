@@ -1,6 +1,5 @@
 """Hardware counters beside the count: run schedules under Nsight Compute in a subprocess."""
 
-import csv
 import datetime
 import importlib.metadata
 import json
@@ -13,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from iosim.audit.ncu_csv import read_page
 from iosim.errors import IosimError
+from iosim.gpu import ncu as nsight
 from iosim.gpu.launch import context
 from iosim.gpu.profiled import allocated_bytes, compile_all
 from iosim.measured import Recording, Row
@@ -41,41 +42,30 @@ def measure(schedules: Sequence[Schedule], *, timeout_seconds: int = 3600) -> Re
     Raises IosimError where ncu is missing, where counters are forbidden or absent, and where the
     kernels cannot run.
     """
-    ncu = shutil.which("ncu")
-    if ncu is None:
-        raise IosimError(
-            "ncu is not on the PATH; install Nsight Compute, or run iosim gpu bench, which needs "
-            "no counters"
-        )
+    ncu = nsight.find()
     device = context().device
     cases = [_case(schedule) for schedule in schedules]
     compile_all(cases, os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as folder:
-        given, answers, log = (Path(folder, name) for name in ("cases", "answers", "log"))
+        given, answers = Path(folder, "cases"), Path(folder, "answers")
         given.write_text(json.dumps(cases), encoding="utf-8")
-        command = [
+        done = nsight.run(
             ncu,
-            *("--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all"),
-            *("--csv", "--page", "raw", "--print-units", "base"),
-            *("--metrics", ",".join(COUNTERS.values()), "--log-file", str(log)),
-            *(sys.executable, "-m", "iosim.gpu.profiled", str(given), str(answers)),
-        ]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=timeout_seconds, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise IosimError(f"ncu was still running after {timeout_seconds} s") from error
-        text = log.read_text(encoding="utf-8") if log.is_file() else ""
-        if done.returncode or not answers.is_file() or not any(parse(text)):
-            raise IosimError(explain(text + done.stdout + done.stderr))
+            (sys.executable, "-m", "iosim.gpu.profiled", str(given), str(answers)),
+            tuple(COUNTERS.values()),
+            from_start=False,
+            timeout_seconds=timeout_seconds,
+        )
+        counters = parse(done.page)
+        if done.returncode or not answers.is_file() or not any(counters):
+            raise IosimError(nsight.explain(done.page + done.printed))
         kernels = [answer["kernels"] for answer in json.loads(answers.read_text("utf-8"))]
-    rows = _rows(schedules, kernels, parse(text))
+    rows = _rows(schedules, kernels, counters)
     return Recording(
         device=_text(device.name),
         driver=_driver_version(),
         date=datetime.date.today().isoformat(),
-        versions=versions() | {"ncu": ncu_version(ncu)},
+        versions=versions() | {"ncu": nsight.version(ncu)},
         counters=COUNTERS,
         rows=tuple(rows),
     )
@@ -91,47 +81,27 @@ def _case(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def explain(text: str) -> str:
-    """Return one sentence for what ncu or the program under it printed when it failed.
-
-    >>> explain("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission ...")[:42]
-    'the driver lets only administrators read c'
-    """
-    if "ERR_NVGPUCTRPERM" in text:
-        return (
-            "the driver lets only administrators read counters (ERR_NVGPUCTRPERM); run as root or "
-            "load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-        )
-    if "LibraryNotLoaded" in text or "No kernels were profiled" in text:
-        return (
-            "this machine has no hardware counters that ncu can read (as in some virtual "
-            "machines); iosim gpu bench needs none"
-        )
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or "ERROR" in line]
-    return f"the run under ncu failed: {(errors or lines or ['no reason given'])[-1]}"
-
-
 def parse(text: str) -> list[dict[str, float]]:
     """Return the counters of each profiled kernel, in order, from ncu's raw CSV page.
 
-    Under the header stands a row of units. A counter that was not read is absent.
+    Bytes, sectors and nanoseconds, whatever the units of the page. A counter that was not read is
+    absent; nothing is returned for text that is no page.
 
-    >>> parse('"ID","dram__bytes_read.sum"\\n"","byte"\\n"0","1,024"\\n')
-    [{'hbm_read_bytes': 1024.0}]
+    >>> parse('"ID","Kernel Name","dram__bytes_read.sum"\\n"","","Kbyte"\\n"0","k","1,024"\\n')
+    [{'hbm_read_bytes': 1024000.0}]
     """
-    lines = list(csv.reader(line for line in text.splitlines() if line.startswith('"')))
-    if len(lines) < 2:
+    try:
+        kernels = read_page(text, "the log of ncu")
+    except IosimError:
         return []
-    header = lines[0]
     found = []
-    for line in lines[2:]:
-        cells = dict(zip(header, line, strict=False))
+    for kernel in kernels:
         values = {}
         for name, counter in COUNTERS.items():
-            number = cells.get(counter, "").replace(",", "")
-            if number and number[0].isdigit():
-                values[name] = float(number)
+            quantity = kernel.quantity(counter)
+            if quantity is not None:
+                nano = 1e9 if quantity.unit == "second" else 1.0
+                values[name] = round(quantity.number * nano, 3)
         found.append(values)
     return found
 
@@ -187,13 +157,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def ncu_version(ncu: str) -> str:
-    """Return ncu's version, or 'unknown'."""
-    done = subprocess.run([ncu, "--version"], capture_output=True, text=True, check=False)
-    words = done.stdout.replace(",", " ").split()
-    return next((word for word in words if word[:1].isdigit() and word.count(".") >= 2), "unknown")
 
 
 def _driver_version() -> str:

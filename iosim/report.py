@@ -74,6 +74,11 @@ class Simulation:
         return None if self.bound is None else self.traffic.total_words / self.bound.words
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """The tile sizes and the settings, in rows, with those that the schedule chose itself."""
+        return {**self.tiles.sizes, **self.schedule.tiles}
+
+    @property
     def compulsory_words(self) -> int:
         """The words that must be moved whatever the schedule and the memory."""
         if self.checked.backward:
@@ -84,11 +89,6 @@ class Simulation:
     def recomputed_flops(self) -> int | None:
         """The FLOPs of a backward pass that form again what was formed before."""
         return recomputed_flops(self.schedule) if self.checked.backward else None
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The tile sizes and the settings, in rows, with those that the schedule chose itself."""
-        return {**self.tiles.sizes, **self.schedule.tiles}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record that `iosim simulate` writes: units in the names, plain numbers."""

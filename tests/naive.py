@@ -14,8 +14,13 @@ from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, R
 from iosim.shape import AttentionShape
 
 ITEM_BYTES = {
-    **{"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8},
-    **{"int32": 4, "uint8": 1, "uint64": 8},
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int32": 4,
+    "uint8": 1,
+    "uint64": 8,
 }
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 EXCHANGES = ("receive", "send", "shift")
@@ -62,7 +67,11 @@ def mask_sees(shape, r, c):
         case Butterfly():
             return (r // mask.block ^ c // mask.block) in (0, *(2**k for k in range(64)))
         case Random():
-            return bool(mask.relation(shape).cells.array[r // mask.block, c // mask.block])
+            return bool(
+                mask.relation(replace(shape, causal=False)).cells.array[
+                    r // mask.block, c // mask.block
+                ]
+            )
         case BlockMask():
             return bool(mask.matrix.array[r // mask.rows, c // mask.columns])
     raise AssertionError(mask)

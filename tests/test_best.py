@@ -102,14 +102,15 @@ def test_the_note_says_which_and_why() -> None:
     said = {
         100: [
             "best: flash2, 72 words (n_q = 8, n_k = 8, d = 2, M = 100 words)",
-            "  also fit: flash1 144, square_tiling 224, standard 320, standard_tiled 384, "
-            "standard_passes 456",
+            "  also fit: flash2_packed 72, flash1 144, split_kv 184, square_tiling 224, "
+            "standard 320, standard_tiled 384, standard_passes 456",
         ],
         6: [
             "best: square_tiling, 624 words (n_q = 8, n_k = 8, d = 2, M = 6 words)",
             "  also fit: standard_tiled 656",
             "  do not fit: standard (needs 26 words), standard_passes (needs 26 words), "
-            "flash1 (the smallest needs 11 words), flash2 (the smallest needs 11 words)",
+            "flash1 (the smallest needs 11 words), flash2 (the smallest needs 11 words), "
+            "flash2_packed (the smallest needs 11 words), split_kv (the smallest needs 11 words)",
         ],
     }
     for words, lines in said.items():

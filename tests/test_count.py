@@ -61,7 +61,10 @@ def test_count_is_a_whole_run_of_more_blocks(case: strategies.Case) -> None:
 def test_batch_and_heads_multiply(
     case: strategies.Case, batch: int, kv_heads: int, group: int
 ) -> None:
-    """One head is the unit: nothing is shared, but by packed heads and in a backward pass."""
+    """One head is the unit: nothing is shared, but for K, V, dK, dV in a backward pass.
+
+    Where heads may be packed into a tile, each is here in a tile of its own.
+    """
     group = 1 if case.name in strategies.BACKWARD else group
     alone = {"pack": 1} if "pack" in case.tiles else {}
     many = replace(case.shape, batch=batch, heads=kv_heads * group, kv_heads=kv_heads)

@@ -56,6 +56,7 @@ def model(case: strategies.Case) -> tolerance.Execution:
         tiles=sum(-(-(b - a) // bc) for a, b in naive.cut(split, page)),
         largest_tile=bc,
         splits=-(-shape.n_k // split),
+        split_keys=split if case.name == "split_kv" else None,
         stored_scores=case.name.startswith(("standard", "square")),
         stored_output_per_tile=case.name == "flash1",
     )

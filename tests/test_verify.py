@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -469,6 +470,35 @@ def test_a_tile_rule_that_ignores_the_memory_fails_the_exponents() -> None:
     row = found["flash2, mirrored paper rule"]
     assert row.verdict == "fail"
     assert re.search(r"M\^-?0\.", row.detail)
+
+
+@pytest.mark.parametrize("name", ["flash1", "flash2"])
+def test_a_schedule_that_skips_nothing_fails_block_sparse(name: str) -> None:
+    def skip_nothing(schedule: Schedule) -> Schedule:
+        return trees.edited(
+            schedule,
+            lambda node: (replace(node, relation=None) if isinstance(node, For) else node,),
+        )
+
+    found = run("block_sparse", **changed(name, skip_nothing))
+    assert found[f"{name}, the rest"].verdict == "fail"
+    assert "not left out" in found[f"{name}, the rest"].detail
+    other = {"flash1": "flash2", "flash2": "flash1"}[name]
+    assert found[f"{other}, the rest"].verdict == "pass"
+    assert found["blocks of 32 rows"].verdict == ("fail" if name == "flash2" else "finding")
+
+
+def test_loads_of_empty_columns_must_be_those_of_the_listing() -> None:
+    """With flash2 in the place of flash1 nobody loads them."""
+    found = run("block_sparse", flash1=families()["flash2"])
+    assert found["empty columns"].verdict == "fail"
+    assert found["flash1, no block"].verdict == "pass", "another N d term, but linear all the same"
+
+
+def test_a_term_that_depends_on_the_memory_is_no_n_d_term() -> None:
+    """standard_tiled moves all of S whatever the mask."""
+    found = run("block_sparse", flash2=families()["standard_tiled"])
+    assert found["flash2, no block"].verdict == "fail"
 
 
 def test_a_power_law_is_found_exactly() -> None:

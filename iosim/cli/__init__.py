@@ -47,6 +47,12 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "claims": LazyCommand(
         "iosim.cli.claims:claims", "Recompute published claims and compare the verdicts."
     ),
+    "predict": LazyCommand(
+        "iosim.cli.predict:predict", "Predict the bytes at every level of a GPU."
+    ),
+    "audit": LazyCommand(
+        "iosim.cli.audit:audit", "Set the bytes that a profiler saw beside the prediction."
+    ),
     "gpu": LazyCommand("iosim.cli.gpu:gpu", "Run schedules as GPU kernels, and count their bytes."),
 }
 

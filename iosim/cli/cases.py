@@ -1,6 +1,6 @@
 """The cases that shared options state: one for each combination of the values of a sweep."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from iosim.best import best, note
+from iosim.bounds import seen_rows
 from iosim.cli.options import BEST, resolve_hbm_bytes, resolve_heads, resolve_sram_words
 from iosim.errors import IosimError
 from iosim.model_config import ModelHeads
@@ -16,6 +17,7 @@ from iosim.report_step import Step
 from iosim.schedule.registry import Family, backward_of, family, forward_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
+from iosim.units import format_count
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,12 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
     heads = resolve_heads(
         options["head_dim"], options["heads"], options["kv_heads"], options["model"]
     )
-    _note_window(options["model"], max(options["kv_len"] or options["seq_len"]))
+    if options["mask"] is None:
+        _note_window(options["model"], max(options["kv_len"] or options["seq_len"]))
+    noted = False
     for head_dim, n_q in product(heads.head_dims, options["seq_len"]):
         for n_k in options["kv_len"] or (n_q,):
-            yield AttentionShape(
+            shape = AttentionShape(
                 n_q=n_q,
                 n_k=n_k,
                 head_dim=head_dim,
@@ -55,6 +59,20 @@ def shapes(options: dict[str, Any]) -> Iterator[AttentionShape]:
                 mask=options["mask"],
                 dropout=options["dropout"],
             )
+            noted = noted or _note_blind_queries(shape)
+            yield shape
+
+
+def _note_blind_queries(shape: AttentionShape) -> bool:
+    """Say on standard error that some queries see no key, and return whether there are any."""
+    blind = shape.n_q - seen_rows(shape)[0]
+    if blind:
+        click.echo(
+            f"note: {format_count(blind)} of {format_count(shape.n_q)} queries see no key; their O "
+            "is 0 and their LSE is -inf",
+            err=True,
+        )
+    return blind > 0
 
 
 def _note_window(model: ModelHeads | None, n_k: int) -> None:
@@ -62,7 +80,8 @@ def _note_window(model: ModelHeads | None, n_k: int) -> None:
     if model is not None and model.sliding_window is not None and model.sliding_window < n_k:
         click.echo(
             f"note: {model.name} states a sliding window of {model.sliding_window} keys, which is "
-            "not counted; the counts are of a layer without it",
+            "not counted; the counts are of a layer without it, and --mask "
+            f"window:{model.sliding_window - 1},0 gives those of one with it",
             err=True,
         )
 
@@ -94,7 +113,7 @@ def passes(
         yield from simulations(options, default, direction)
         return
     for case in cases(options):
-        for chosen in schedules(options, default, direction):
+        for chosen in schedules(options, default):
             forward, backward = (
                 list(simulations_of(pass_of(chosen, one), case, options)) for one in BEST_OF
             )
@@ -181,13 +200,7 @@ def schedules(
         BEST_OF["forward"] if name == BEST else family(name)
         for name in options["schedule"] or default
     ]
-    for name, example in SETTINGS.items():
-        given = options.get(name)
-        if given and not any(name in each.settings for each in named):
-            raise IosimError(
-                f"--{name.replace('_', '-')} {given[0]} is no setting of "
-                f"{', '.join(each.name for each in named)}; write --schedule {example} with it"
-            )
+    _check_settings(options, named)
     if direction is None:
         return named
     return list({each.name: each for each in (pass_of(one, direction) for one in named)}.values())
@@ -200,6 +213,16 @@ SETTINGS = {
     "page_size": "flash2_packed",
     "ranks": "ring",
 }
+
+
+def _check_settings(options: dict[str, Any], chosen: Sequence[Family]) -> None:
+    for name, example in SETTINGS.items():
+        given = options.get(name)
+        if given and not any(name in each.settings for each in chosen):
+            raise IosimError(
+                f"--{name.replace('_', '-')} {given[0]} is no setting of "
+                f"{', '.join(each.name for each in chosen)}; write --schedule {example} with it"
+            )
 
 
 def given_tiles(
@@ -220,7 +243,7 @@ def given_tiles(
         yield {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
 
 
-def with_settings(columns: Sequence[str], records: Sequence[dict[str, Any]]) -> list[str]:
+def with_settings(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns of a table with those of the settings that any record has, behind bc."""
     own = [name for name in SETTINGS if any(record.get(name) for record in records)]
     place = columns.index("bc") + 1

@@ -11,6 +11,7 @@ from iosim.cli.cases import SETTINGS, simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import pair_meaning
 from iosim.reading.formula import Formula, Polynomial, formula
+from iosim.reading.unmet import unmet_words
 from iosim.report import Simulation
 from iosim.schedule.listing import Line, line_numbers, listing
 from iosim.units import format_bytes, format_count
@@ -135,6 +136,9 @@ def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
             yield f"{indent}together {_equation(together, words)}, {share}"
         else:
             yield f"{indent}{share}"
+        unmet = unmet_words(run.schedule).get(line.text, 0)
+        if unmet:
+            yield f"{indent}{format_count(unmet)} of these words are of tiles that the mask hides"
 
 
 def _equation(formula: Polynomial, words: int) -> str:

@@ -88,6 +88,7 @@ BEST = "best"
 """The value of --schedule that leaves the choice to the counts."""
 
 COUNT = Parsed("count", units.parse_count)
+PLACES = Parsed("places", lambda text: units.parse_sweep(text, minimum=0))
 SWEEP = Parsed("counts", units.parse_sweep)
 NAMES = Parsed("names", _names)
 MEMORY_SIZES = Parsed("sizes", _memory_sizes)
@@ -228,6 +229,20 @@ memory = _family(sram, device)
 tile_sizes = _family(br, bc, splits, pack, page_size, ranks, tiles)
 results = _family(form, output)
 simulation = _family(schedule, shape, memory, tile_sizes, results)
+
+
+def resolve_places(chosen: Sequence[int] | None, how_many: int) -> Sequence[int]:
+    """Return the places in a list that ``--case`` chooses, all of them without it.
+
+    Raises `IosimError` for a place beyond the end.
+
+    >>> resolve_places(None, 3), resolve_places((2, 0), 3)
+    (range(0, 3), (2, 0))
+    """
+    for place in chosen or ():
+        if place >= how_many:
+            raise IosimError(f"--case {place} is not there; the last one is {how_many - 1}")
+    return range(how_many) if chosen is None else chosen
 
 
 class Heads(NamedTuple):

@@ -60,8 +60,8 @@ def execute(
     *,
     capacity: int | None = None,
     scale: float | None = None,
-    page_table: ArrayLike | None = None,
     random: RandomState | None = None,
+    page_table: ArrayLike | None = None,
     **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
@@ -75,7 +75,7 @@ def execute(
     0 by default) is what dropout draws its bits from. `page_table` (batch, pages) says in which
     place of a pool each page of k and v lies, for a schedule that has one (by default one after the
     other): the pages are scattered so, and read through the table's entries. Raises IosimError for
-    arrays that do not have the shape, inputs that are missing or not asked for, or places that are
+    arrays that do not have the shape, inputs that are missing or not asked for and places that are
     not of one page each, ScheduleError or CapacityError as `check` does, and ScheduleError for a
     read of words that nothing has written.
 
@@ -186,8 +186,7 @@ def _other_inputs(
     schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
 ) -> dict[str, Array]:
     """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
-    tables = {t.table.name for t in inputs_of(schedule).values() if t.table is not None}
-    own = {"Q", "K", "V", "mask"} | tables  # the mask is the schedule's
+    own = ("Q", "K", "V", "mask", "page_table")  # the mask is the schedule's
     wanted = {name: t for name, t in inputs_of(schedule).items() if name not in own}
     for name in given:
         if name not in wanted:
@@ -214,11 +213,11 @@ def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
 
     The last `leading` of (batch, heads) stay; a tensor without these axes has its own shape.
     """
-    heads = [dim.n for dim in tensor.axes if dim.name in ("kv_head", "group")]
+    sizes = [dim.n for dim in tensor.axes]
+    heads = sum(dim.name in ("batch", "kv_head", "group") for dim in tensor.axes)
     if not heads:
-        return tuple(dim.n for dim in tensor.axes)
-    batch, *rest = (dim.n for dim in tensor.axes if dim.name not in ("kv_head", "group"))
-    return (batch, math.prod(heads))[2 - leading :] + tuple(rest)
+        return tuple(sizes)
+    return (sizes[0], math.prod(sizes[1:heads]))[2 - leading :] + tuple(sizes[heads:])
 
 
 class _Context:

@@ -6,7 +6,7 @@ from iosim.errors import CapacityError, ScheduleError
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, tile_words
 from iosim.schedule.ranks import EXCHANGES
 from iosim.schedule.tree import Compute, Move, Schedule, Tensor
-from iosim.units import WORD_BYTES
+from iosim.units import ITEM_BYTES
 
 Key = tuple[str, Ranges]
 
@@ -58,7 +58,7 @@ class FastMemory:
                 words = tile_words(ranges)
                 del self.tiles[key]
                 self.words -= words
-                self.bytes -= words * WORD_BYTES[tensor.held]
+                self.bytes -= words * ITEM_BYTES[tensor.held]
             elif tensor.place == "input":
                 raise ScheduleError(f"{where(move)}: {move.kind} to {tensor.name}, an input")
             elif tensor.place == "fast":
@@ -88,7 +88,7 @@ class FastMemory:
             )
         self.tiles[key] = move.tensor
         self.words += words
-        self.bytes += words * WORD_BYTES[move.tensor.held]
+        self.bytes += words * ITEM_BYTES[move.tensor.held]
         self.peak_words = max(self.peak_words, self.words)
         self.peak_bytes = max(self.peak_bytes, self.bytes)
 

@@ -15,7 +15,7 @@ from iosim.errors import IosimError
 from iosim.reading.walk import Position, kept_axes, section, visited_blocks
 from iosim.schedule.relation import ranges_of
 from iosim.schedule.tree import Compute, For, Move, Node, Schedule, Tensor, nodes
-from iosim.units import WORD_BYTES
+from iosim.units import ITEM_BYTES
 
 ENTER: Final = 0  # a loop: set it to its first block, or jump behind its end
 REPEAT: Final = 1  # the end of a loop: take the next block and jump back
@@ -160,7 +160,7 @@ class _Builder:
         """Units of one word."""
         if self.line_bytes is None:
             return 1
-        return WORD_BYTES[tensor.dtype if slow else tensor.held]
+        return ITEM_BYTES[tensor.dtype if slow else tensor.held]
 
     def _instructions(self, body: tuple[Node, ...], around: dict[str, int], outer: int) -> None:
         for node in body:

@@ -5,7 +5,7 @@ from typing import Any
 
 from iosim.schedule.ranks import EXCHANGES
 from iosim.schedule.tree import Move, Schedule, nodes
-from iosim.units import WORD_BYTES
+from iosim.units import ITEM_BYTES
 
 
 @dataclass(frozen=True)
@@ -173,4 +173,4 @@ class Traffic:
 def item_sizes(schedule: Schedule) -> dict[str, int]:
     """Return the bytes of one word in slow memory, by the name of each tensor that moves."""
     moves = (node for node, _ in nodes(schedule.body) if isinstance(node, Move))
-    return {move.tensor.name: WORD_BYTES[move.tensor.dtype] for move in moves}
+    return {move.tensor.name: ITEM_BYTES[move.tensor.dtype] for move in moves}

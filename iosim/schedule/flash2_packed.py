@@ -13,6 +13,7 @@ from iosim.shape import AttentionShape
     "flash2_packed",
     source="Dao 2023, arXiv 2307.08691, Algorithm 1; heads that share keys: Ainslie et al. 2023, "
     "arXiv 2305.13245; pages: Kwon et al. 2023, arXiv 2309.06180",
+    like="flash2",
 )
 def flash2_packed(
     shape: AttentionShape, br: int, bc: int, pack: int | None = None, page_size: int | None = None

@@ -36,36 +36,29 @@ def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     >>> pair_sums(Causal(0), Dim("query", 6, 6), tile)  # tiles of 2, 1, 2 and 1 keys
     PairSums(pairs=4, query_rows=24, key_rows=6, products=36)
     """
+    return _sums(relation, query, key)
+
+
+def _sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
+    """Return the sums, section by section of an axis that is cut twice.
+
+    Of key tiles under a causal mask, in whichever way has the fewest terms. They are at most
+    sqrt(n_k / tile), since sections x tiles in each = n_k / tile.
+    """
     query, key = flattened(query), flattened(key)
     if query.parent is None and key.parent is None:
         return relation.sums(query, key)
     if isinstance(relation, Causal) and query.parent is None and len(key.cuts) == 2:
-        return _causal(relation, query, key)
-    return _by_section(relation, query, key)
-
-
-@lru_cache(maxsize=64)  # each line of a schedule asks for the same sums
-def _causal(mask: Causal, query: Dim, key: Dim) -> PairSums:
-    """Return the sums over key tiles within sections, in whichever way has the fewest terms.
-
-    At most sqrt(n_k / tile) terms, since the tiles of a section are n_k / tile / sections.
-    """
-    outer = key.cuts[0]
-    tiles = key.blocks_in(outer.block)
-    if tiles < outer.blocks:
-        return _by_place(mask, query, key, tiles)
-    return _by_section(mask, query, key)
-
-
-def _by_section(relation: Relation, query: Dim, key: Dim) -> PairSums:
-    """Return the sums, section by section of the axis that is cut twice."""
+        tiles = key.blocks_in(key.cuts[0].block)
+        if tiles < key.cuts[0].blocks:
+            return _by_place(relation, query, key, tiles)
     total = PairSums()
     if key.parent is not None:
         for rows, inside in sections(key):
-            total += pair_sums(relation.within((0, query.n), rows), query, inside)
+            total += _sums(relation.within((0, query.n), rows), query, inside)
     else:
         for rows, inside in sections(query):
-            total += pair_sums(relation.within(rows, (0, key.n)), inside, key)
+            total += _sums(relation.within(rows, (0, key.n)), inside, key)
     return total
 
 
@@ -87,7 +80,8 @@ def _by_place(mask: Causal, query: Dim, key: Dim, tiles: int) -> PairSums:
         begin = (spread.blocks - 1) * outer
         less = rows - (spread.n - begin)  # by so much the last tile is shorter
         if less > 0:
-            last = mask.within((0, query.n), (first + begin, key.n)).sums(query, Dim(key.name, 1))
+            end = mask.within((0, query.n), (first + begin, key.n))
+            last = end.sums(query, Dim(key.name, 1))
             total += PairSums(0, 0, -last.pairs * less, -last.query_rows * less)
     return total
 

@@ -55,6 +55,8 @@ BUILT_IN = (
     "square_tiling",
     "flash1",
     "flash2",
+    "flash2_packed",
+    "split_kv",
     "standard_backward",
     "flash1_backward",
     "flash2_backward",

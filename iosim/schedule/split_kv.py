@@ -27,6 +27,7 @@ from iosim.shape import AttentionShape
     "split_kv",
     source="Dao et al. 2023, Flash-Decoding for long-context inference; pages: Kwon et al. 2023, "
     "arXiv 2309.06180",
+    like="flash2",
 )
 def split_kv(
     shape: AttentionShape,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.shape import AttentionShape
-from iosim.units import WORD_BYTES, unknown
+from iosim.units import ITEM_BYTES, unknown
 
 if TYPE_CHECKING:
     from iosim.schedule.ranks import Ranks
@@ -157,7 +157,7 @@ class Tensor:
             object.__setattr__(self, "held", self.dtype)
         _one_of("place of a tensor", self.place, get_args(Place))
         for dtype in (self.dtype, self.held):
-            _one_of("dtype", dtype, WORD_BYTES)
+            _one_of("dtype", dtype, ITEM_BYTES)
 
     def has(self, axis: str) -> bool:
         """Return whether the tensor has rows along the axis of that name."""

@@ -192,6 +192,7 @@ def rounding_of(schedule: Schedule) -> tolerance.Execution:
         tiles=_tiles(rescaled.dim, merged.dim if merged else None) if rescaled else 1,
         largest_tile=_largest_block(rescaled.dim) if rescaled and one_loop else shape.n_k,
         splits=merged.dim.blocks if merged else 1,
+        split_keys=_largest_block(merged.dim) if merged else None,
         stored_scores=any(m.kind == "store" and m.tensor.name in scores for m in moves),
         stored_output_per_tile=any(m.kind == "load" and m.tensor.place == "output" for m in moves),
         dropout=shape.dropout,

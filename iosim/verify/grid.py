@@ -13,10 +13,11 @@ import numpy as np
 from iosim.errors import IosimError, UnsupportedError
 from iosim.precision import Array
 from iosim.random_bits import RandomState, dropout_factors
+from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.schedule.registry import Family, forward_of
 from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
-from iosim.shape import AttentionShape
+from iosim.shape import AttentionShape, Mask
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -140,6 +141,13 @@ def cases(thorough: bool = False) -> Iterator[Case]:
     for data in INPUTS:
         if data != "normal":
             yield Case(_shape(24, 40, causal=True), 9, 7, data)
+    yield Case(_shape(33, 33, mask=Window(5, 0)), 8, 8)
+    yield Case(_shape(24, 40, mask=Window(3, 6)), 7, 5)
+    yield Case(_shape(30, 30, mask=LocalGlobal(2, 2, 3)), 7, 4)
+    yield Case(_shape(32, 32, causal=True, mask=Documents((5, 1, 17, 9))), 6, 5)
+    yield Case(_shape(40, 40, mask=Butterfly(5)), 10, 4)
+    yield Case(_shape(36, 28, mask=Random(0.2, 4, seed=4)), 8, 6)  # 12 rows see nothing
+    yield Case(_shape(29, 31, causal=True, mask=Random(0.5, 7)), 6, 9)
     yield Case(_shape(64, 96, 64), 32, 48)
     # Settings of schedules for decoding; another schedule takes the case without them.
     yield Case(_shape(1, 61, heads=4, kv_heads=2), 1, 7, settings={"splits": 5})
@@ -181,12 +189,27 @@ def _more_cases() -> Iterator[Case]:
                 causal=bool(rng.integers(2)),
                 align="top-left" if rng.integers(3) == 0 else "bottom-right",
                 dropout=float(rng.choice([0.0, 0.1, 0.9])),
+                mask=_some_mask(n_q, n_k, rng),
             ),
             br,
             bc,
             str(rng.choice(list(INPUTS))),
             settings,
         )
+
+
+def _some_mask(n_q: int, n_k: int, rng: np.random.Generator) -> Mask | None:
+    """Return none half of the time, or a mask of any family."""
+    a, b, block = int(rng.integers(10)), int(rng.integers(10)), int(rng.integers(1, 20))
+    rows, columns = -(-n_q // block), -(-n_k // (block + a))
+    masks = (
+        Window(a, b),
+        LocalGlobal(a, b, block),
+        Butterfly(block),
+        Random(0.3, block, a),
+        BlockMask.of(rng.random((rows, columns)) < 0.5, block, block + a),
+    )
+    return masks[int(rng.integers(len(masks)))] if rng.integers(2) else None
 
 
 def _sizes(shape: AttentionShape) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

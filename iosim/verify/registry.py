@@ -47,6 +47,7 @@ BUILT_IN = (
     "capacity",
     "sandwich",
     "exponents",
+    "block_sparse",
     "lower_bounds",
     "ratios",
     "regimes",

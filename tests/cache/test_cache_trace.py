@@ -19,7 +19,7 @@ from iosim.reading.trace_program import compile_trace
 from iosim.reading.walk import kept_axes, tile_ranges, tile_words, walk
 from iosim.schedule.tree import Compute, Dim, For, Move, Schedule, Tensor, free, load, new, store
 from iosim.shape import AttentionShape
-from iosim.units import WORD_BYTES
+from iosim.units import ITEM_BYTES
 
 
 @st.composite
@@ -72,7 +72,7 @@ def walked(schedule, line_bytes):
     found = []
     for tensor, ranges, write in steps:
         absolute = [tensor.name in slow or dim.name in kept for dim in tensor.axes]
-        item = WORD_BYTES[tensor.dtype if tensor.name in slow else tensor.held]
+        item = ITEM_BYTES[tensor.dtype if tensor.name in slow else tensor.held]
         item = 1 if line_bytes is None else item
         spans = [
             range(first, stop) if own else range(stop - first)

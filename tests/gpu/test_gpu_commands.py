@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from iosim.cli import main
-from iosim.gpu.measure import explain, parse
+from iosim.gpu.measure import parse
+from iosim.gpu.ncu import explain
 from iosim.measured import load
 
 SMALL = ["--seq-len", "40", "--head-dim", "16", "--br", "32", "--bc", "16"]
@@ -78,10 +79,10 @@ def test_three_failures_of_counters_are_three_sentences(text, says):
 def test_the_raw_page_has_a_row_of_units_and_absent_counters():
     page = (
         "==PROF== Connected\n"
-        '"ID","dram__bytes_read.sum","gpu__time_duration.sum"\n'
-        '"","byte","ns"\n'
-        '"0","3,181,568","24,384"\n'
-        '"1","n/a","10"\n'
+        '"ID","Kernel Name","dram__bytes_read.sum","gpu__time_duration.sum"\n'
+        '"","","byte","ns"\n'
+        '"0","k","3,181,568","24,384"\n'
+        '"1","k","n/a","10"\n'
     )
     assert parse(page) == [{"hbm_read_bytes": 3181568, "nanoseconds": 24384}, {"nanoseconds": 10}]
     assert parse("==ERROR== nothing\n") == []

@@ -1,0 +1,122 @@
+"""The counters that an audit looks at: what a page of ncu or a recording holds of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from iosim.audit.ncu_csv import ProfiledKernel
+from iosim.device.case import KernelCall
+from iosim.errors import IosimError
+
+SECTOR = 32  # bytes
+
+# What ncu calls each, and how many bytes one of it is.
+METRICS: Mapping[str, tuple[str, int]] = {
+    "sm_fill": ("l1tex__m_xbar2l1tex_read_bytes.sum", 1),
+    "sm_drain": ("l1tex__m_l1tex2xbar_write_bytes.sum", 1),
+    "l2_tex_read": ("lts__t_sectors_srcunit_tex_op_read.sum", SECTOR),
+    "l2_tex_write": ("lts__t_sectors_srcunit_tex_op_write.sum", SECTOR),
+    "l2_tex_red": ("lts__t_sectors_srcunit_tex_op_red.sum", SECTOR),
+    "dram_read": ("dram__bytes_read.sum", 1),
+    "dram_write": ("dram__bytes_write.sum", 1),
+    "local_store": ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", SECTOR),
+    "local_load": ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", SECTOR),
+}
+TIME = "gpu__time_duration.sum"
+REGISTERS = "launch__registers_per_thread"
+SHARED = ("launch__shared_mem_per_block", "launch__shared_mem_per_block_allocated")
+ALL_METRICS = (*(metric for metric, _ in METRICS.values()), TIME, REGISTERS, *SHARED[:1])
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Bytes that counters saw for one kernel, by level, and its time; None for what is missing.
+
+    `local_store` and `local_load` are registers that did not fit and were stored and read back,
+    as L1 sees them.
+    """
+
+    sm_fill: int | None = None
+    sm_drain: int | None = None
+    l2_tex_read: int | None = None
+    l2_tex_write: int | None = None
+    l2_tex_red: int | None = None
+    dram_read: int | None = None
+    dram_write: int | None = None
+    local_store: int | None = None
+    local_load: int | None = None
+    seconds: float | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of the counters that are not there."""
+        return tuple(name for name in METRICS if getattr(self, name) is None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the bytes by counter, and the time."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def counters_of_page(kernel: ProfiledKernel) -> Counters:
+    """Return the counters of a row of ncu's CSV.
+
+    Raises IosimError for a cell that is no number or has a unit of another kind.
+    """
+    found: dict[str, Any] = {}
+    for name, (metric, size) in METRICS.items():
+        unit = "byte" if size == 1 else "sector"
+        value = _base(kernel, metric, unit)
+        found[name] = None if value is None else round(value * size)
+    return Counters(**found, seconds=_base(kernel, TIME, "second"))
+
+
+def _base(kernel: ProfiledKernel, metric: str, unit: str) -> float | None:
+    value = kernel.quantity(metric)
+    if value is None:
+        return None
+    if value.unit not in (unit, ""):
+        raise IosimError(
+            f"{metric} of kernel '{kernel.name[:60]}' is in {value.unit}s, not in {unit}s"
+        )
+    return value.number
+
+
+def call_of_page(kernel: ProfiledKernel) -> KernelCall:
+    """Return the launch of a row of ncu's CSV.
+
+    Raises IosimError where the row does not say how many blocks of how many threads ran.
+    """
+    sizes = []
+    for what, given in (("grid", kernel.grid), ("block", kernel.block)):
+        counted = kernel.quantity(f"launch__{what}_size")
+        if given is not None:
+            sizes.append(given[0] * given[1] * given[2])
+        elif counted is not None:
+            sizes.append(round(counted.number))
+        else:
+            raise IosimError(f"kernel '{kernel.name[:60]}' has no {what} size in the CSV")
+    registers = kernel.quantity(REGISTERS)
+    shared = next((q for name in SHARED if (q := kernel.quantity(name)) is not None), None)
+    return KernelCall(
+        name=kernel.name,
+        grid=sizes[0],
+        block=sizes[1],
+        registers=None if registers is None else round(registers.number) or None,
+        shared_bytes=None if shared is None else round(shared.number),
+        dims=kernel.grid,
+    )
+
+
+def counters_of_record(record: Mapping[str, Any]) -> Counters:
+    """Return the counters of a kernel in a recording of attention calls; bytes and `time_ns`.
+
+    Raises IosimError for a counter that is no number.
+    """
+    found: dict[str, Any] = {}
+    for name in (*METRICS, "time_ns"):
+        value = record.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise IosimError(f"{name} is {value!r} in the recording; it must be a number")
+        found[name] = value
+    time = found.pop("time_ns")
+    return Counters(**found, seconds=None if time is None else time * 1e-9)

@@ -1,0 +1,118 @@
+"""From a launch to the shape of its attention call: what name and grid say, what has to be given.
+
+Whatever is not said by either is assumed, and every assumption is put into words.
+"""
+
+from dataclasses import dataclass, fields
+
+from iosim.device.case import KernelCall
+from iosim.device.kernels import Known
+from iosim.errors import IosimError
+from iosim.shape import AttentionShape
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user states of a shape; None is left to name and grid."""
+
+    n_q: int | None = None
+    n_k: int | None = None
+    head_dim: int | None = None
+    batch: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    dtype: str | None = None
+    causal: bool | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing is stated."""
+        return all(getattr(self, each.name) is None for each in fields(self))
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A shape and the sentences that say what of it was assumed; None if it cannot be told."""
+
+    shape: AttentionShape | None
+    assumed: tuple[str, ...]
+
+
+def infer(known: Known, call: KernelCall, given: Given) -> Inferred:
+    """Return the shape of the call that a kernel belongs to.
+
+    >>> from iosim.device.kernels import recognise
+    >>> name = "flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, 0, 0, cutlass::half_t,"
+    >>> call = KernelCall(name, grid=512, block=128, dims=(64, 1, 8))
+    >>> found = infer(recognise(name), call, Given())
+    >>> found.shape.n_q, found.shape.heads, found.assumed[0]
+    (8192, 8, 'n_q is taken as 8192, the most that 64 tiles hold (--seq-len states it)')
+    """
+    axes = _axes(known, call)
+    said = _rows(known, axes)
+    assumed: list[str] = []
+
+    def settle(name: str, option: str, *found: tuple[int | None, str]) -> int | None:
+        """Return what is given, else the first that is found, with its sentence."""
+        stated: int | None = getattr(given, name)
+        if stated is not None:
+            return stated
+        for value, why in found:
+            if value is not None:
+                if why:
+                    assumed.append(f"{name} is taken as {value}, {why} ({option} states it)")
+                return value
+        return None
+
+    most = f"the most that {axes.get('query tiles', axes.get('key tiles', 0))} tiles hold"
+    queries = said if "query tiles" in axes else None
+    keys = said if "key tiles" in axes else None
+    n_q = settle("n_q", "--seq-len", (queries, most), (given.n_k or keys, "as many as keys"))
+    n_k = settle("n_k", "--kv-len", (keys, most), (n_q, "as many as queries"))
+    batch = settle("batch", "--batch", (axes.get("batch"), ""), (1, "one sequence"))
+    heads = settle("heads", "--heads", (axes.get("heads"), ""), _heads(axes, batch))
+    kv_heads = settle("kv_heads", "--kv-heads", (heads, "as many as heads"))
+    width = settle("head_dim", "--head-dim", (known.width, "what the kernel is compiled for"))
+    dtype = given.dtype or known.dtype
+    if dtype is None:
+        dtype = "float16"
+        assumed.append("dtype is taken as float16 (--dtype states it)")
+    causal = given.causal if given.causal is not None else known.causal
+    if causal is None:
+        causal = False
+        assumed.append("no causal mask is assumed (--causal states one)")
+    needed = {"--seq-len": n_q, "--heads": heads, "--head-dim": width}
+    missing = [option for option, value in needed.items() if value is None]
+    if missing or n_q is None or n_k is None or heads is None or width is None:
+        return Inferred(None, (f"the shape is not known; give {', '.join(missing)}",))
+    try:
+        shape = AttentionShape(
+            n_q, n_k, width, batch=batch or 1, heads=heads, kv_heads=kv_heads or heads,
+            dtype=dtype, causal=causal,
+        )  # fmt: skip
+    except IosimError as error:
+        return Inferred(None, (f"the shape is not known: {error}",))
+    return Inferred(shape, tuple(assumed))
+
+
+def _axes(known: Known, call: KernelCall) -> dict[str, int]:
+    """Return what x, y and z of the grid count, where that is known."""
+    if call.dims is None:
+        return {}
+    return dict(zip(known.facts.grid, call.dims, strict=False))
+
+
+def _rows(known: Known, axes: dict[str, int]) -> int | None:
+    """Return the most rows that the grid's tiles hold, of queries or of keys."""
+    for axis, tile in (("query tiles", "br"), ("key tiles", "bc")):
+        if axis in axes and tile in known.tiles:
+            return axes[axis] * known.tiles[tile]
+    return None
+
+
+def _heads(axes: dict[str, int], batch: int | None) -> tuple[int | None, str]:
+    """Return the heads of one sequence where the grid counts those of the whole batch."""
+    together = axes.get("batch and heads")
+    if together is None or not batch or together % batch:
+        return None, ""
+    return together // batch, ""
