@@ -1,5 +1,6 @@
 """How Sphinx builds these pages."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -9,9 +10,11 @@ from iosim.measured import load
 from iosim.plot.decoding import draw_decoding
 from iosim.plot.devices import draw_devices
 from iosim.plot.figures import draw_measured, save, write_figures
+from iosim.plot.masks import draw_masks
 from iosim.plot.training_step import draw_training_step
 from iosim.proofs.claims.recompute_figure2 import flash_step, standard_step
 from iosim.proofs.page import fill
+from iosim.schedule.masks import Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
 project = "iosim"
@@ -35,6 +38,18 @@ html_title = f"iosim {version}"
 
 HERE = Path(__file__).parent
 
+ALL_PAIRS = AttentionShape(8192, 8192, 64)
+PACKED = Documents((1000, 3000, 500, 2192, 1500))
+MASKS = {
+    "causal": replace(ALL_PAIRS, causal=True),
+    "window": replace(ALL_PAIRS, mask=Window(256, 256)),
+    "local + global": replace(ALL_PAIRS, mask=LocalGlobal(32, 32, tokens=128)),
+    "documents, causal": replace(ALL_PAIRS, causal=True, mask=PACKED),
+    "butterfly": replace(ALL_PAIRS, mask=Butterfly(128)),
+    "random": replace(ALL_PAIRS, mask=Random(1 / 8, 128)),
+}
+SPARSE = [replace(ALL_PAIRS, mask=Random(2.0**-k, 128)) for k in range(6, -1, -1)]
+
 
 def setup(app: Sphinx) -> None:
     """Draw the figures anew, and show the theorems where `proofs.md` has its markers."""
@@ -53,6 +68,7 @@ def setup(app: Sphinx) -> None:
             "training": training,
             "decoding": draw_decoding(),
             "devices": draw_devices(),
+            "masks": draw_masks(MASKS, SPARSE, words=51_200),
         }
         for name, figure in more.items():
             for form in ("svg", "png"):

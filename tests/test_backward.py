@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import strategies
 import trees
+from click.testing import CliRunner
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from iosim.cli import main
 from iosim.errors import CapacityError, IosimError
 from iosim.precision import precision
 from iosim.reading.check import check
@@ -27,6 +29,7 @@ from iosim.schedule.operations import find_operation
 from iosim.schedule.tree import Compute, nodes
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
+from iosim.verify import verify
 
 RECORDING = Path(__file__).parents[1] / "docs/data/h200_torch_attention.json"
 plain = strategies.shapes(rows=40, width=12, heads=False, causal=False)
@@ -35,7 +38,7 @@ sizes = st.integers(1, 12)
 
 
 def visible(shape: AttentionShape) -> np.ndarray:
-    return np.array(naive.visible_matrix(shape.n_q, shape.n_k, naive.offset(shape)))
+    return np.array(naive.visible_of(shape))
 
 
 # Traffic.
@@ -215,7 +218,40 @@ def test_recorded_passes_are_lines_of_the_schedule(case: dict) -> None:
     assert written <= dots["l2_tex_write"] <= 1.02 * written
 
 
+def test_under_a_causal_mask_each_owner_of_keys_adds_from_its_first_row_on() -> None:
+    """No recording has such a case; whoever measures one will find so many bytes."""
+    n, d, heads = 4096, 64, 8
+    shape = AttentionShape(n, n, d, heads=heads, causal=True)
+    added = sum(n - first for first in range(0, n, 128))
+    for br in (64, 128):
+        traffic = count(family("flash2_backward").build(shape, br=br, bc=128))
+        assert traffic.add_bytes == 4 * heads * d * added
+
+
 # Training steps.
+
+
+OWN = '''
+from dataclasses import replace
+from iosim.schedule import family, schedule
+
+@schedule("mine", source="a test", forward="flash2")
+def mine(shape, br, bc):
+    """The backward pass of FlashAttention-2 under another name."""
+    return replace(family("flash2_backward").build(shape, br=br, bc=bc), name="mine")
+'''
+
+
+def test_a_backward_pass_of_ones_own_gets_all_the_readings(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    mine = family(f"{path}:mine")
+    assert (mine.direction, forward_of(mine).name) == ("backward", "flash2")
+    assert verify(["counting"], schedules={"mine": mine}).passed
+    args = ["simulate", "--pass", "both", "--schedule", f"{path}:mine", "--seq-len", "1k"]
+    result = CliRunner().invoke(main, [*args, "--head-dim", "64", "--br", "64", "--bc", "64"])
+    assert result.exit_code == 0, result.output
+    assert "flash2 + mine" in result.stdout
 
 
 @pytest.mark.parametrize("name", strategies.BACKWARD)
@@ -250,7 +286,7 @@ def test_recomputed_flops_by_hand(case: strategies.Case) -> None:
     """S again: a product, a scaling and 2 or 3 a probability; in two sweeps dP and dS as well."""
     shape = case.shape
     br, bc = (case.tiles.get(name, 1) for name in ("br", "bc"))
-    met = naive.pair_sums(shape.n_q, shape.n_k, br, bc, naive.offset(shape))[3]
+    met = naive.sums_of(naive.visible_of(shape), br, bc)[3]
     met *= shape.batch * shape.heads
     again = met * (2 * shape.head_dim + 1)
     expected = {
@@ -260,7 +296,7 @@ def test_recomputed_flops_by_hand(case: strategies.Case) -> None:
         "flash2_backward_q": 2 * (again + 2 * met) + met * (2 * shape.value_dim + 2),
     }
     assert recomputed_flops(case.schedule) == expected[case.name]
-    assert recomputed_flops(case.schedule) < count(case.schedule).flops
+    assert recomputed_flops(case.schedule) <= count(case.schedule).flops
 
 
 # What check derives.

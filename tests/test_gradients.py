@@ -31,7 +31,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def visible(shape: AttentionShape) -> np.ndarray:
-    return np.array(naive.visible_matrix(shape.n_q, shape.n_k, naive.offset(shape)))
+    return np.array(naive.visible_of(shape))
 
 
 def step_of(
@@ -53,14 +53,14 @@ def given_of(shape: AttentionShape, seed: int, spread: float = 1.0) -> list[np.n
 @given(strategies.shapes(rows=6, dtypes=("float64",)), seeds)
 def test_the_reference_is_the_chain_rule(shape: AttentionShape, seed: int) -> None:
     q, k, v, dO = given_of(shape, seed)
-    off = naive.offset(shape)
+    seen = visible(shape)
     expected = [np.zeros_like(x) for x in (q, k, v)]
     for b in range(shape.batch):
         for h in range(shape.heads):
             own = (b, h // shape.group)
             found = naive_gradients.by_the_chain_rule(
                 q[b, h], k[own], v[own], dO[b, h],
-                lambda i, j: naive.sees(i, j, off), shape.head_dim**-0.5,
+                lambda i, j: seen[i, j], shape.head_dim**-0.5,
             )  # fmt: skip
             for at, gradient, one in zip(((b, h), own, own), expected, found, strict=True):
                 gradient[at] += one

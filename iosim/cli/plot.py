@@ -24,6 +24,7 @@ SWEPT = {
     "length": "--seq-len",
     "dim": "--head-dim",
     "memory": "--sram",
+    "backward": "--sram",
     "small_memory": "--sram",
     "slow_memory": "--seq-len",
 }
@@ -90,14 +91,15 @@ def plot(
 ) -> None:
     """Draw traffic against length, dimension, memory or tile size.
 
-    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c), cache (LRU and OPT caches of
-    every size beside the explicit scratchpad; --seq-len 256 by default), rounding (errors, not
-    traffic) or measured (bytes that a GPU moves, against the count: of the recording given, else
-    of a run on the GPU that is here, else of a recording that comes with iosim). The option
-    that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim 32,64,128
-    or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
-    --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a
-    device.
+    WHAT is length (N), dim (d), memory (M), backward (M, for backward passes), small_memory (M
+    around d^2), slow_memory (bytes kept there, against N), tiles (B_r and B_c), cache (LRU and OPT
+    caches of every size beside the explicit scratchpad; --seq-len 256 by default), rounding
+    (errors, not traffic) or measured (bytes that a GPU moves, against the count: of the recording
+    given, else of a run on the GPU that is here, else of a recording that comes with iosim). The
+    option that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim
+    32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The
+    defaults are --seq-len 4k, --head-dim 64, one head and --sram 100KiB. In a figure against
+    memory, --device marks a device.
 
     The figure goes to the file of -o, or to WHAT.svg in this folder; its path is printed.
     """

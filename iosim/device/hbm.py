@@ -1,9 +1,20 @@
-"""The bytes between HBM and L2 for a launch."""
+"""The bytes between HBM and L2 for a launch, from a simulation of its blocks and of L2."""
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from iosim.device.launch import Launch
 from iosim.device.profile import Profile
+
+if TYPE_CHECKING:
+    from iosim.device.l2 import Cache, Grid, Pace
+
+SAMPLE = 64  # one line of so many is followed, in one set of so many
+STEP_ROWS = 128  # streamed rows from one event of a block to the next
+SEED = 1
 
 
 @dataclass(frozen=True)
@@ -11,8 +22,8 @@ class HbmTraffic:
     """Bytes of one launch on one device, caches cold at its start.
 
     `dram_read` and `dram_write_*` are between HBM and L2: writes are a range, as lines that are
-    dirty at the end of a kernel are written by whoever comes next. `l2_read` are the bytes of L2's
-    lookups for reads after requests of several SMs for one line merged.
+    dirty at the end of a kernel are written by whoever comes next. `l2_read` is what the SMs load,
+    before requests of several SMs for one line merge.
     """
 
     dram_read: int
@@ -21,9 +32,114 @@ class HbmTraffic:
     l2_read: int
 
 
-def simulate(launch: Launch, profile: Profile) -> HbmTraffic:
-    """Return the bytes that HBM moves for `launch` on the device of `profile`."""
-    compulsory = launch.compulsory_read_bytes
-    stored = launch.stored_bytes
-    kept = profile.machine.l2_bytes
-    return HbmTraffic(compulsory, max(0, stored - kept), stored, compulsory)
+def simulate(launch: Launch, profile: Profile, *, seed: int = SEED) -> HbmTraffic:
+    """Return the bytes that HBM moves for `launch` on the device of `profile`.
+
+    Deterministic for a `seed`. Reads are the compulsory ones, exactly, and what the sampled lines
+    were read again. Of the writes, at least those are made that the simulation saw before the end.
+    """
+    from iosim.device import l2
+
+    cache, grid, pace, size = plan(launch, profile, seed=seed)
+    tags = np.full((cache.parts, cache.sets, cache.ways), l2.EMPTY, dtype=np.int64)
+    seen = np.zeros(size // cache.unit_bytes + 1, dtype=np.uint8)
+    counts = np.zeros(l2.COUNTS, dtype=np.int64)
+    l2.run(tags, seen, cache, grid, pace, counts)
+    read, written, looked, first = (
+        int(counts[place]) * cache.unit_bytes
+        for place in (l2.READ, l2.WRITTEN, l2.LOOKED, l2.FIRST)
+    )
+    dirty = int((tags & 1).sum()) * cache.unit_bytes
+    return HbmTraffic(
+        dram_read=launch.compulsory_read_bytes + read - first,
+        dram_write_min=written,
+        dram_write_max=written + dirty,
+        l2_read=looked,
+    )
+
+
+def plan(
+    launch: Launch, profile: Profile, *, sample: int = SAMPLE, seed: int = SEED
+) -> "tuple[Cache, Grid, Pace, int]":
+    """Return a launch on a device as the numbers that `l2.run` takes, and the bytes of addresses.
+
+    Tensors lie one after another, each from a new page on.
+    """
+    from iosim.device.l2 import Cache, Grid, Pace
+
+    fitted, machine = profile.fitted, profile.machine
+    line, page = profile.line_bytes, int(fitted["page_bytes"])
+    usable = fitted["usable_share"] * machine.l2_bytes
+    lines = usable / (profile.l2_partitions * line * profile.l2_ways * sample)
+    cache = Cache(
+        parts=profile.l2_partitions,
+        sets=max(1, round(lines)),
+        ways=profile.l2_ways,
+        unit_bytes=line * sample,
+        page_units=max(1, page // (line * sample)),
+        stray=round(fitted["stray_share"] * (1 << 20)),
+        copy_way=int(fitted.get("copy_way", 0)),
+    )
+    slots = machine.sms * launch.blocks_per_sm
+    if launch.persistent is not None:
+        slots = min(slots, launch.persistent)
+    slots = min(slots, launch.tiles)
+    owners = launch.heads // launch.owner_group * launch.owner_rows
+    streams = launch.heads // launch.stream_group * launch.stream_rows
+    sizes = {
+        "owner": owners * launch.owner_row_read_bytes,
+        "output": launch.stored_bytes,
+        "stream": streams * launch.stream_row_bytes // launch.stream_tensors,
+        "add": launch.heads * launch.stream_rows * launch.stream_add_bytes,
+        "step": slots * launch.step_store_bytes,
+        "tile": slots * launch.tile_store_bytes,
+    }
+    pages = {name: math.ceil(size / page) * page for name, size in sizes.items()}
+    starts, end = {}, 0
+    for name, size in pages.items():
+        starts[name] = end
+        end += size * (launch.stream_tensors if name == "stream" else 1)
+    grid = Grid(
+        heads=launch.heads,
+        tiles=launch.owner_tiles,
+        owner_rows=launch.owner_rows,
+        owner_block=launch.owner_block,
+        owner_row_read=launch.owner_row_read_bytes,
+        owner_row_write=launch.owner_row_write_bytes,
+        owner_group=launch.owner_group,
+        stream_rows=launch.stream_rows,
+        step_rows=STEP_ROWS if launch.splits == 1 else launch.stream_block,
+        stream_row=launch.stream_row_bytes,
+        stream_tensors=launch.stream_tensors,
+        stream_group=launch.stream_group,
+        stream_add=launch.stream_add_bytes,
+        step_store=launch.step_store_bytes,
+        tile_store=launch.tile_store_bytes,
+        tile_load=launch.tile_load_bytes,
+        causal=launch.causal,
+        offset=launch.causal_offset,
+        owner_is_query=launch.owner_is_query,
+        keys_descending=launch.stream_descending,
+        static=launch.static,
+        heads_first=launch.order == "heads-first",
+        tiles_descending=launch.tiles_descending,
+        splits=launch.splits,
+        slots=slots,
+        sms=machine.sms,
+        per_sm=math.ceil(slots / machine.sms),
+        at_owner=starts["owner"],
+        at_output=starts["output"],
+        at_stream=starts["stream"],
+        stream_bytes=pages["stream"],
+        at_add=starts["add"],
+        at_step_store=starts["step"],
+        at_tile_store=starts["tile"],
+    )
+    pace = Pace(
+        alone=fitted["alone_time"],
+        start_rows=fitted["start_rows"],
+        drift=fitted["drift_rows"],
+        stall=fitted["stall_share"],
+        seed=seed,
+    )
+    return cache, grid, pace, end

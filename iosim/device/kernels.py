@@ -34,7 +34,9 @@ class Facts:
     `ticket_bytes` are read and written for each tile handed out. `rows_by_width` are rows a block
     of a merge. `dot_writes` is how often a sector of D is stored, `clears_dq`
     whether dQ is set to zero, `partial_sectors` whether stores of parts of sectors raise the bytes
-    by an amount that nobody knows before, `spills` whether registers come back through L2.
+    by an amount that nobody knows before, `spills` whether registers come back through L2;
+    `spill_bytes_by_width` are the bytes of a block that it stores at each step, stores at a tile's
+    start and loads at its end.
     `in_step`, `in_step_causal` and `merged_share` say how many requests merge before L2
     (`merging`). `grid` says what x, y and z of the grid count, `threads` is the block that the
     tiles hold for, `swaps_groups` whether one query with grouped heads runs as a group of queries.
@@ -64,6 +66,9 @@ class Facts:
     clears_dq: bool = False
     partial_sectors: bool = False
     spills: bool = False
+    spill_bytes_by_width: Mapping[str, tuple[int, int, int]] = field(
+        default_factory=dict, hash=False
+    )
     causal_align: Alignment = "bottom-right"
 
 

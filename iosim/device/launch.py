@@ -27,8 +27,14 @@ class Launch:
     With `causal`, row i of the queries sees the keys up to i + `causal_offset`. `owner_is_query`
     says whether that cuts the end of the stream (forward) or its beginning (backward).
 
-    Without `persistent` the grid has one block for each tile; `persistent` blocks take the tiles
-    b, b + persistent, ... in order. `order` and `tiles_descending` say in which order the tiles
+    Without `persistent` the grid has one block for each tile; else that many blocks take one tile
+    after another: the next one that nobody has, or with `static` the tiles b, b + persistent, ...
+
+    Registers that do not fit: a block stores `step_store_bytes` at each block of its stream, and
+    reads them from where it does not need L2; it stores `tile_store_bytes` at the start of a tile
+    and reads `tile_load_bytes` of them at its end. They lie in a place of the block's own.
+
+    `order` and `tiles_descending` say in which order the tiles
     stand in the grid: owner tiles of a head one after another ("blocks-first"), or all heads of a
     tile ("heads-first"). `splits` cut each stream into as many parts, each with a block of its own.
     """
@@ -51,6 +57,10 @@ class Launch:
     owner_is_query: bool = True
     stream_descending: bool = False
     persistent: int | None = None
+    static: bool = False
+    step_store_bytes: int = 0
+    tile_store_bytes: int = 0
+    tile_load_bytes: int = 0
     order: str = "blocks-first"
     tiles_descending: bool = False
     splits: int = 1
@@ -104,11 +114,15 @@ class Launch:
 
     @property
     def compulsory_read_bytes(self) -> int:
-        """Bytes that must come from HBM into an empty L2: every row that is visited, once."""
+        """Bytes that must come from HBM into an empty L2: every row that is visited, once.
+
+        Rows that are added to (dQ) are read, too: L2 adds to what HBM holds.
+        """
         ranges = [self.stream_range(tile) for tile in range(self.owner_tiles)]
         visited = max(stop for _, stop in ranges) - min(start for start, _ in ranges)
         owners = self.heads // self.owner_group * self.owner_rows * self.owner_row_read_bytes
-        return owners + self.heads // self.stream_group * visited * self.stream_row_bytes
+        streamed = self.heads // self.stream_group * visited * self.stream_row_bytes
+        return owners + streamed + self.heads * visited * self.stream_add_bytes
 
     @property
     def stored_bytes(self) -> int:

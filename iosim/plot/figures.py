@@ -1,7 +1,7 @@
 """Whole figures, and the files they go into.
 
->>> sorted(FIGURES)
-['cache', 'dim', 'length', 'memory', 'rounding', 'slow_memory', 'small_memory', 'tiles']
+>>> print(*sorted(FIGURES))
+backward cache dim length memory rounding slow_memory small_memory tiles
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -115,6 +115,17 @@ def memory(request: Request) -> "Figure":
 
 
 @figure
+def backward(request: Request) -> "Figure":
+    """Draw the traffic of backward passes against M, beside the bounds on them."""
+    choices = request.choices(
+        "standard_backward", "flash1_backward", "flash2_backward", "flash2_backward_q"
+    )
+    sizes = {*(request.memories or memories(request.shape)), *request.marked.values()}
+    swept = against_memory(request.shape, sorted(sizes), choices)
+    return draw_sweep(swept, request.marked, of="the backward pass")
+
+
+@figure
 def small_memory(request: Request) -> "Figure":
     """Draw the traffic against M around d^2, with and without fusing."""
     choices = request.choices("square_tiling", "standard_tiled", "flash2")
@@ -211,10 +222,10 @@ def memories(shape: AttentionShape) -> tuple[int, ...]:
     return log_steps(2 * d, max(8 * min(shape.n_q, shape.n_k) * d, 4 * d * d))
 
 
-def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None) -> "Figure":
+def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None, of: str = "") -> "Figure":
     """Return the figure of a sweep: its traffic above, its constants below.
 
-    `marked` maps names of devices to their M in words, for a sweep of M.
+    `marked` maps names of devices to their M in words, for a sweep of M; `of` says what moves it.
     """
     from matplotlib.figure import Figure
 
@@ -234,7 +245,8 @@ def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None) -> "Figure
         draw_traffic(sweep, above, marked)
         draw_constants(sweep, below)
         above.set_xlabel("")
-        figure.suptitle(f"{titles[sweep.what]}\n{'; '.join(fixed)}", x=0.01, ha="left")
+        title = titles[sweep.what].replace("Traffic", f"Traffic of {of}" if of else "Traffic")
+        figure.suptitle(f"{title}\n{'; '.join(fixed)}", x=0.01, ha="left")
     return figure
 
 
