@@ -78,6 +78,7 @@ def plan(
         unit_bytes=line * sample,
         page_units=max(1, page // (line * sample)),
         stray=round(fitted["stray_share"] * (1 << 20)),
+        copy_way=int(fitted.get("copy_way", 0)),
     )
     slots = machine.sms * launch.blocks_per_sm
     if launch.persistent is not None:

@@ -46,6 +46,7 @@ class Cache(NamedTuple):
     unit_bytes: int
     page_units: int
     stray: int
+    copy_way: int
 
 
 class Grid(NamedTuple):
@@ -146,7 +147,7 @@ def home_of(unit: int, cache: Cache) -> int:
 
 @compiled
 def touch(lines: Any, line: int, dirty: int) -> int:
-    """Make `line` the latest of its set: -1 if it was there, else what made room (0: nothing dirty).
+    """Make `line` the latest of its set; return -1 if it was there, else 1 if a dirty line went.
 
     `lines` is one set, latest first.
     """
@@ -171,10 +172,10 @@ def touch(lines: Any, line: int, dirty: int) -> int:
 @compiled
 def holds(lines: Any, line: int) -> bool:
     """Return whether a set holds `line`; nothing changes."""
+    found = False
     for way in range(lines.size):
-        if lines[way] >> 1 == line:
-            return True
-    return False
+        found |= lines[way] >> 1 == line
+    return found
 
 
 @compiled
@@ -196,6 +197,10 @@ def access(
                 counts[WRITTEN] += evicted
                 if cache.parts == 2 and holds(tags[1 - part, place], unit):
                     counts[COPIED] += 1
+                    lines = tags[part, place]
+                    for way in range(cache.copy_way):
+                        lines[way] = lines[way + 1]
+                    lines[cache.copy_way] = unit << 1
                 else:
                     fetched += 1
         else:
