@@ -71,11 +71,14 @@ def rows_from_chip(p: Problem, over_keys: tuple[Node, ...]) -> tuple[Node, ...]:
     )
 
 
-def key_loop(p: Problem, key: Dim) -> For:
-    """Return the loop over K/V tiles, cut as `key` says, that adds each to the rows on chip."""
+def key_loop(p: Problem, key: Dim, of: str = "") -> For:
+    """Return the loop over K/V tiles, cut as `key` says, that adds each to the rows on chip.
+
+    `of` says in the listing whose tiles they are.
+    """
     Q, K, V, O, S, m, l = p.Q, p.K, p.V, p.O, p.S, p.m, p.l
     return For(key, (
-        *load("load K_j, V_j", K, V),
+        *load(f"load K_j, V_j{of}", K, V),
         *new(S),
         Compute("scores", (S,), (Q, K), "on chip, compute S_ij = Q_i K_j^T"),
         Compute("rescale_state", (O, l, m), (S, O, l, m),
@@ -85,4 +88,4 @@ def key_loop(p: Problem, key: Dim) -> For:
         *drop_tile(p, S),
         Compute("accumulate", (O,), (S, V, O), "on chip, O_i = O_i + P_ij V_j"),
         *free(S, K, V),
-    ), relation=p.mask, line="for 1 <= j <= T_c do")  # fmt: skip
+    ), relation=p.mask, line=f"for 1 <= j <= T_c{of} do")  # fmt: skip

@@ -52,7 +52,7 @@ def split_kv(
     split = replace(p.key.cut(rows, "s"), index="split")
     part = _partial(p, split.numbers())
     body = (
-        *p.per_head(_split_pass(part, split, page_size)),
+        *save_random_state(p, p.per_head(_split_pass(part, split, page_size))),
         *p.per_head(_merge_pass(p, part, split)),
     )
     tiles = {"br": br, "bc": bc, "splits": splits, "pack": pack}
