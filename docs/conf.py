@@ -8,6 +8,7 @@ from sphinx.application import Sphinx
 from iosim import __version__
 from iosim.measured import load
 from iosim.plot.decoding import draw_decoding
+from iosim.plot.devices import draw_devices
 from iosim.plot.figures import draw_measured, save, write_figures
 from iosim.plot.masks import draw_masks
 from iosim.plot.training_step import draw_training_step
@@ -66,6 +67,7 @@ def setup(app: Sphinx) -> None:
             "measured": draw_measured(load(HERE / "data" / "h200_sweep.json")),
             "training": training,
             "decoding": draw_decoding(),
+            "devices": draw_devices(),
             "masks": draw_masks(MASKS, SPARSE, words=51_200),
         }
         for name, figure in more.items():

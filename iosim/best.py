@@ -21,18 +21,20 @@ def best(
 ) -> Simulation:
     """Return the run of the schedule that moves the fewest words in M = `sram_words` words.
 
-    Every built-in schedule of the pass takes its legal tile of least traffic (`given` sizes, in
-    rows, stay); of two that move alike the first in the registry is taken. `among` in the result
-    says what the others move, or why they do not fit. Raises IosimError where none fits.
+    Every built-in schedule of the pass on one device takes its legal tile of least traffic (`given`
+    sizes, in rows, stay); of two that move alike the first in the registry is taken. `among` in the
+    result says what the others move, or why they do not fit. Raises IosimError where none fits.
 
     >>> best(AttentionShape(1024, 1024, 64), 1024).schedule.name
     'square_tiling'
     >>> best(AttentionShape(1024, 1024, 64), 8192).schedule.name
     'flash2'
     """
+    known = families(direction) if schedules is None else schedules
     weighed = [
         _weigh(family, shape, sram_words, given or {}, hbm_bytes)
-        for family in (families(direction) if schedules is None else schedules).values()
+        for family in known.values()
+        if "ranks" not in family.settings  # on several devices there is more to weigh than M
     ]
     among = tuple(each.candidate for each in weighed)
     runs = [each.run for each in weighed if each.run is not None]

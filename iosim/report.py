@@ -7,6 +7,7 @@ from typing import Any
 from iosim.bounds import Bound, compulsory_words, lower_bound
 from iosim.bounds_backward import backward_compulsory_words
 from iosim.errors import IosimError
+from iosim.interconnect import queries_stay
 from iosim.longest import longest
 from iosim.reading.check import Checked, check
 from iosim.reading.count import count
@@ -45,7 +46,9 @@ class Simulation:
     `bound` is the largest lower bound that may be claimed, None where the schedule does not fit,
     since such a schedule may well go below it. `hbm_bytes` is the size of slow memory, None where
     none was stated, and `longest` the longest sequence it holds (see `iosim.longest`). `among` are
-    the schedules from which this one was chosen, itself included; empty where it was named.
+    the schedules from which this one was chosen, itself included; empty where it was named. On
+    several devices traffic and bound are of all of them together, and `interconnect` bounds the
+    words that pass between them, where such a bound may be claimed.
     """
 
     schedule: Schedule
@@ -58,6 +61,7 @@ class Simulation:
     hbm_bytes: int | None = None
     longest: int | None = None
     among: tuple[Candidate, ...] = ()
+    interconnect: Bound | None = None
 
     @property
     def slow_memory(self) -> SlowMemory:
@@ -105,6 +109,7 @@ class Simulation:
             "bc": sizes.get("bc"),
             **others,
             **counts,
+            **self._of_ranks(),
             "fits": self.fits,
             "fused": self.checked.fused,
             "recomputed_flops": self.recomputed_flops,
@@ -117,6 +122,25 @@ class Simulation:
             "longest_seq_len": self.longest,
             "tensors": tensors,
             **self._chosen(),
+        }
+
+    def _of_ranks(self) -> dict[str, Any]:
+        """Return what a record says of several devices: sums over all, and the most of one."""
+        shares, traffic = self.traffic.ranks, self.traffic
+        if not shares:
+            return {}
+        flops = max(share.flops for share in shares)
+        bound = self.interconnect
+        return {
+            "ranks": len(shares),
+            "interconnect_words": traffic.interconnect_words,
+            "interconnect_bytes": traffic.interconnect_bytes,
+            "interconnect_send_words": max(share.send_words for share in shares),
+            "interconnect_receive_words": max(share.receive_words for share in shares),
+            "interconnect_bound_words": None if bound is None else bound.words,
+            "rank_total_words": max(share.total_words for share in shares),
+            "rank_flops": flops,
+            "rank_balance": traffic.flops / (len(shares) * flops),
         }
 
     def _chosen(self) -> dict[str, Any]:
@@ -174,9 +198,21 @@ def simulate(
     bound = None
     if sram_words is not None and fits:
         bound = lower_bound(shape, sram_words, checked)
-    most = None if hbm_bytes is None else longest(family, shape, tiles.sizes, hbm_bytes)
+    most = None  # on several devices each has a slow memory of its own
+    if hbm_bytes is not None and schedule.ranks is None:
+        most = longest(family, shape, tiles.sizes, hbm_bytes)
+    between = queries_stay(schedule)
     return Simulation(
-        schedule, tiles, count(schedule), checked, sram_words, fits, bound, hbm_bytes, most
+        schedule,
+        tiles,
+        count(schedule),
+        checked,
+        sram_words,
+        fits,
+        bound,
+        hbm_bytes,
+        most,
+        interconnect=between if between is not None and between.holds else None,
     )
 
 

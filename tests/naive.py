@@ -23,6 +23,15 @@ ITEM_BYTES = {
     "uint64": 8,
 }
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
+EXCHANGES = ("receive", "send", "shift")
+
+
+# Which blocks of another axis rank r of p visits, by the name of the relation.
+VISITS = {
+    "Own": lambda r, p: [r],
+    "Others": lambda r, p: [s for s in range(p) if s != r],
+    "Butterfly": lambda r, p: [s for s in range(p) if (r ^ s).bit_count() == 1],
+}
 
 
 def offset(shape):
@@ -156,6 +165,8 @@ FLOPS = {
     "unnormalise": lambda o, i: _size(o[0]),
     "merge_finished": lambda o, i: 3 * _size(o[0]) + 6 * _size(o[1]),
     "log_sum_exp": lambda o, i: 2 * _size(o[0]),
+    "finish_state": lambda o, i: _size(o[0]),
+    "merge_states": lambda o, i: 3 * _size(o[0]) + 8 * _size(o[1]),
     "row_softmax": lambda o, i: 5 * _size(o[0]),
     "tile_softmax": lambda o, i: 3 * _size(o[0]),
     "row_dots": lambda o, i: 2 * _size(i[0]),
@@ -172,15 +183,17 @@ FLOPS = {
 class Run:
     """A whole run of a schedule, block by block: what moved, what was held, what was computed.
 
-    `tensors` and `lines` map (name or text, direction) to words; `visits` maps each line to how
-    often its moves and computations ran.
+    `tensors` and `lines` map (name or text, direction) to words. On several devices, `shares` maps
+    (rank, way) to words, or FLOPs, where a way is a direction, "send", "receive" or "flops".
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self.seen = visible_of(schedule.shape)
         self.tensors: dict[tuple[str, str], int] = {}
         self.lines: dict[tuple[str, str], int] = {}
-        self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0}
+        self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0, "interconnect": 0}
+        self.shares: dict[tuple[int, str], int] = {}
+        self.count = 1 if schedule.ranks is None else schedule.ranks.count
         self.held: dict[tuple, tuple[int, int]] = {}
         self.peak_words = self.peak_bytes = self.flops = 0
         self.meetings: list[tuple[tuple[int, int], tuple[int, int]]] = []
@@ -203,7 +216,9 @@ class Run:
                     [self._sizes(t, where) for t in tensors]
                     for tensors in (node.outputs, node.inputs)
                 ]
-                self.flops += FLOPS[node.operation](*sizes)
+                flops = FLOPS[node.operation](*sizes)
+                self.flops += flops
+                self._share(where, "flops", flops)
 
     def _blocks(self, loop, where):
         """The blocks that a loop visits: all, or those of the rows that its parent stands at."""
@@ -211,6 +226,11 @@ class Run:
         blocks = [(first + a, first + b) for a, b in cut(stop - first, loop.dim.block)]
         if loop.relation is None:
             return blocks
+        visits = VISITS.get(type(loop.relation).__name__)
+        if visits:
+            (rank, _), count = where["rank"], len(blocks)
+            self.related = loop.dim.index or loop.dim.name
+            return [blocks[s] for s in visits(rank, count)]
         if loop.dim.name == "key":
             r0, r1 = where["query"]
             return [
@@ -234,6 +254,11 @@ class Run:
             dim.name: stop - first for dim, (first, stop) in zip(tensor.axes, ranges, strict=True)
         }
 
+    def _share(self, where, way, amount):
+        if "rank" in where:
+            at = where["rank"][0], way
+            self.shares[at] = self.shares.get(at, 0) + amount
+
     def _move(self, move, where):
         tensor = move.tensor
         words = _size(self._sizes(tensor, where))
@@ -245,7 +270,16 @@ class Run:
             self.peak_bytes = max(self.peak_bytes, sum(b for _, b in self.held.values()))
         elif move.kind == "free":
             del self.held[key]
-        direction = DIRECTIONS.get(move.kind)
+        direction = "interconnect" if move.kind in EXCHANGES else DIRECTIONS.get(move.kind)
+        if move.kind in EXCHANGES:
+            rank, other = where["rank"][0], where[self.related][0]
+            if move.kind == "shift":
+                other = (rank - 1) % self.count
+            ends = ("send", "receive") if move.kind == "send" else ("receive", "send")
+            for at, way in zip((rank, other), ends, strict=True):
+                self.shares[at, way] = self.shares.get((at, way), 0) + words
+        elif direction:
+            self._share(where, direction, words)
         if direction:
             for table, at in ((self.tensors, tensor.name), (self.lines, move.line)):
                 table[at, direction] = table.get((at, direction), 0) + words

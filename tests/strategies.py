@@ -6,6 +6,7 @@ from itertools import pairwise
 import trees
 from hypothesis import strategies as st
 
+from iosim.errors import IosimError
 from iosim.schedule import families
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
@@ -96,7 +97,27 @@ def tiles(draw, family, shape):
     names = [*family.tiles, *family.settings]
     if "page_size" in names and draw(st.booleans()):
         names.remove("page_size")
-    return {name: draw(st.integers(least.get(name, 1), rows[name] + 2)) for name in names}
+    sizes = {
+        name: draw(st.integers(least.get(name, 1), rows[name] + 2))
+        for name in names
+        if name in rows
+    }
+    if "ranks" in names:
+        sizes["ranks"] = draw(st.sampled_from(rank_counts(family, shape)))
+    return sizes
+
+
+def rank_counts(family, shape, most=5):
+    """The numbers of ranks for which a schedule can be built."""
+    return [ranks for ranks in range(1, most + 1) if _builds(family, shape, ranks)]
+
+
+def _builds(family, shape, ranks):
+    try:
+        family.build(shape, **dict.fromkeys(family.tiles, 1), ranks=ranks)
+    except IosimError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -325,4 +325,7 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
         "flash1_backward": backward | fused_backward,
         "flash2_backward": backward | fused_backward,
         "flash2_backward_q": backward,
+        "ring": both | rows | {"fused"},
+        "ulysses": both | rows | {"fused"},
+        "tree_decoding": both | rows | {"fused"},
     }

@@ -12,7 +12,8 @@ from iosim.reading.traffic import Traffic, Words
 from iosim.schedule import families, family
 from iosim.shape import AttentionShape
 
-DIRECTIONS = ("read", "write", "add")
+DIRECTIONS = ("read", "write", "add", "interconnect")
+WAYS = ("read_words", "write_words", "add_words", "send_words", "receive_words", "flops")
 
 
 def by_direction(words: dict[str, Words]) -> dict[tuple[str, str], int]:
@@ -33,7 +34,15 @@ def assert_same(traffic: Traffic, run: naive.Run) -> None:
     assert traffic.write_bytes == run.bytes["write"]
     assert traffic.add_bytes == run.bytes["add"]
     assert (traffic.peak_words, traffic.peak_bytes) == (run.peak_words, run.peak_bytes)
+    assert traffic.interconnect_bytes == run.bytes["interconnect"]
     assert traffic.flops == run.flops
+    shares = {
+        (rank, way.removesuffix("_words")): amount
+        for rank, share in enumerate(traffic.ranks)
+        for way in WAYS
+        if (amount := getattr(share, way))
+    }
+    assert shares == {at: amount for at, amount in run.shares.items() if amount}
 
 
 @given(strategies.cases())
@@ -81,7 +90,8 @@ def test_the_sums_of_a_traffic_agree(case: strategies.Case) -> None:
     for name, words in told["tensors"].items():
         found = traffic.tensors[name]
         added = {"add_words": found.add} if found.add else {}
-        assert words == {"read_words": found.read, "write_words": found.write, **added}
+        sent = {"interconnect_words": found.interconnect} if found.interconnect else {}
+        assert words == {"read_words": found.read, "write_words": found.write, **added, **sent}
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**9), st.integers(1, 512))

@@ -16,6 +16,7 @@ import test_check
 import test_decoding
 import test_execute
 import test_nested
+import test_ranks
 import test_tree
 import test_user_schedule
 
@@ -230,9 +231,11 @@ MODULES = (
     "tiles",
     "training",
     "bounds_backward",
+    "interconnect",
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
         "standard", "standard_tiled", "flash1", "flash2", "dropout", "dropout_backward",
+        "ranks", "ring", "ulysses", "tree_decoding",
         "flash2_packed", "split_kv", "paging", "nested",
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
@@ -241,7 +244,7 @@ MODULES = (
     )),
     *(f"reading.{name}" for name in (
         "count", "check", "gradients", "execute", "pages", "formula", "residency", "walk", "extent",
-        "traffic",
+        "traffic", "lockstep", "holdings", "rank_extent",
     )),
 )  # fmt: skip
 
@@ -267,7 +270,7 @@ def raises_of(module: str) -> dict[tuple[str, int], str]:
 def all_mistakes(folder: Path) -> list[Callable[[], object]]:
     zeros = np.zeros((8, 4))
     actions = [action for action, _ in EXAMPLES.values()]
-    for refused in (test_tree.REFUSED, test_nested.REFUSED):
+    for refused in (test_tree.REFUSED, test_nested.REFUSED, test_ranks.WRONG):
         actions += [build for build, _ in refused.values()]
     for schedule, _ in test_check.WRONG.values():
         actions += [

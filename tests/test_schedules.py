@@ -24,16 +24,10 @@ sizes = st.integers(1, 12)
 
 def test_the_registry() -> None:
     assert strategies.FORWARD == (
-        "standard",
-        "standard_passes",
-        "standard_tiled",
-        "square_tiling",
-        "flash1",
-        "flash2",
-        "flash2_packed",
-        "split_kv",
+        *("standard", "standard_passes", "standard_tiled", "square_tiling", "flash1", "flash2"),
+        *("flash2_packed", "split_kv", "ring", "ulysses", "tree_decoding"),
     )
-    assert list(families()) == [*strategies.FORWARD, *strategies.BACKWARD]
+    assert set(families()) == {*strategies.FORWARD, *strategies.BACKWARD}
     for name, known in families().items():
         assert known.name == name
         assert family(name) == known
@@ -168,15 +162,20 @@ def test_flash2_listings_hold_no_statistics_in_slow_memory() -> None:
 
 
 def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
-    without = {"flash2_packed", "split_kv"}  # decoding drops nothing
     used = {
         node.operation
-        for shape in (AttentionShape(8, 8, 8), AttentionShape(8, 8, 8, dropout=0.5))
+        for shape in (
+            AttentionShape(8, 8, 8, heads=2),
+            AttentionShape(8, 8, 8, 8, 1, 2, dropout=0.5),
+        )
         for built in [
             *(
-                known.build(shape, **dict.fromkeys(known.tiles, 2))
-                for name, known in families().items()
-                if not (shape.dropout and name in without)
+                known.build(
+                    shape,
+                    **dict.fromkeys(known.tiles, 2),
+                    **({"ranks": 2} if "ranks" in known.settings else {}),
+                )
+                for known in families().values()
             ),
             listed(AttentionShape(8, 8, 8), 2, maximum=False),
         ]

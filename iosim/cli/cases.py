@@ -134,6 +134,10 @@ def simulations_of(
         return
     hbm_bytes = resolve_hbm_bytes(options.get("hbm"), options["device"])
     for sizes in given_tiles(options, chosen.settings) if chosen.tiles else ({},):
+        if "ranks" in chosen.settings and "ranks" in options and "ranks" not in sizes:
+            raise IosimError(
+                f"--ranks is missing; {chosen.name} runs on several devices, so write --ranks 4"
+            )
         for rule in rules or (options["tiles"] or "best",):
             yield simulate(
                 chosen,
@@ -203,7 +207,12 @@ def schedules(
 
 
 # What a schedule may take beside its tile sizes, with one that does.
-SETTINGS = {"splits": "split_kv", "pack": "flash2_packed", "page_size": "flash2_packed"}
+SETTINGS = {
+    "splits": "split_kv",
+    "pack": "flash2_packed",
+    "page_size": "flash2_packed",
+    "ranks": "ring",
+}
 
 
 def _check_settings(options: dict[str, Any], chosen: Sequence[Family]) -> None:

@@ -115,8 +115,9 @@ schedule = click.option(
     type=NAMES,
     help="Schedules: standard, standard_passes, standard_tiled, square_tiling, flash1, flash2, "
     "their backward passes standard_backward, flash1_backward, flash2_backward, flash2_backward_q, "
-    "for decoding flash2_packed, split_kv, or path/to/file.py:name for one of your own; several "
-    "with commas. best: the one that moves the fewest words and fits, for each shape and memory.",
+    "for decoding flash2_packed, split_kv, on several devices ring, ulysses, tree_decoding, or "
+    "path/to/file.py:name for one of your own; several with commas. best: the one that moves the "
+    "fewest words and fits, for each shape and memory.",
 )
 direction = click.option(
     "--pass",
@@ -195,6 +196,7 @@ tiles = click.option(
     help="The rule for tile sizes that are not given: the paper's, the largest square tile that "
     "fits, or the one of the least traffic.",
 )
+ranks = click.option("--ranks", type=SWEEP, help="Devices, for ring, ulysses and tree_decoding: p.")
 splits = click.option(
     "--splits", type=SWEEP, help="Splits of the keys, for split_kv.  [default: 2]"
 )
@@ -224,7 +226,7 @@ shape = _family(
     *(causal, align, mask, dropout),
 )
 memory = _family(sram, device)
-tile_sizes = _family(br, bc, splits, pack, page_size, tiles)
+tile_sizes = _family(br, bc, splits, pack, page_size, ranks, tiles)
 results = _family(form, output)
 simulation = _family(schedule, shape, memory, tile_sizes, results)
 

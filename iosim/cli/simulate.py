@@ -18,6 +18,10 @@ TRAFFIC = (
     *("br", "bc", "total_words", "total_bytes", "peak_words", "fits"),
     *("bound", "lower_bound_words", "gap"),
 )
+RANKS = (
+    *("interconnect_words", "interconnect_send_words", "interconnect_bound_words"),
+    *("rank_total_words", "rank_balance"),
+)
 STEP = ("recomputed_flops", "saved_words")
 MEMORY = (
     *("slow_input_bytes", "slow_output_bytes", "extra_slow_words", "extra_slow_bytes"),
@@ -49,6 +53,10 @@ def simulate(direction: str | None, form: str, output: Path | None, **given: Any
     With --pass both a third row has the sums of a training step: beside them the FLOPs that form
     scores again in the backward pass, and the words that this saves against standard attention,
     which stores P.
+
+    With --ranks, words and bytes cover all devices; interconnect words are sent by one rank and
+    received by another, and the send, receive and rank columns have the most of any rank.
+    rank_balance is the mean of the ranks' FLOPs over the most of one.
     """
     records = [run.to_dict() for run in passes(given, SCHEDULES, direction)]
     text = _tables(records) if form == "table" else render(records, form)
@@ -68,6 +76,8 @@ def _tables(records: Sequence[Mapping[str, Any]]) -> str:
     text = f"{', '.join(stated)}\n\n" if stated else ""
     steps = any(record["pass"] == "both" for record in records)
     columns = with_settings((*own, *TRAFFIC, *(STEP if steps else ())), records)
+    if "ranks" in columns:
+        columns += RANKS
     text += table(records, columns)
     kept = [record for record in records if record.get("hbm_bytes") is not None]
     if kept:

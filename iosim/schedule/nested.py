@@ -54,10 +54,10 @@ def _sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
             return _by_place(relation, query, key, tiles)
     total = PairSums()
     if key.parent is not None:
-        for rows, inside in _sections(key):
+        for rows, inside in sections(key):
             total += _sums(relation.within((0, query.n), rows), query, inside)
     else:
-        for rows, inside in _sections(query):
+        for rows, inside in sections(query):
             total += _sums(relation.within(rows, (0, key.n)), inside, key)
     return total
 
@@ -115,8 +115,11 @@ def flattened(dim: Dim) -> Dim:
     return replace(dim, parent=outer)
 
 
-def _sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:
-    """Yield the rows of each outermost block, and the cut of them."""
+def sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:
+    """Yield the rows of each outermost block, and the cut of them.
+
+    Without a parent that is one block of all rows in each.
+    """
     outermost = dim.cuts[0]
     for i in range(outermost.blocks):
         first, stop = outermost.range(i)
@@ -124,8 +127,12 @@ def _sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:
 
 
 def part(dim: Dim, rows: int) -> Dim:
-    """Return the cut within one block, of so many rows, of the outermost cut around it."""
+    """Return the cut within one block, of so many rows, of the outermost cut around it.
+
+    Without a parent that is the block itself.
+    """
     parent = dim.parent
-    assert parent is not None
+    if parent is None:
+        return replace(dim, n=rows, block=rows, index="")
     inner = None if parent.parent is None else part(parent, rows)
     return replace(dim, n=rows, parent=inner, index="")

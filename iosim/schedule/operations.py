@@ -249,6 +249,21 @@ def normalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     o[...] = softmax.normalise(o, l)
 
 
+@operation("O <- A l", (1, (0,)))
+def finish_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """O = diag(l)^-1 A, zero for a row that has seen no key."""
+    (o,), (a, l) = outputs, inputs
+    o[...] = softmax.normalise(a, l)
+
+
+@operation("A l m <- B n k A l m", (3, (0,)), (8, (1,)))
+def merge_states(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """(m, l, A) = the state of the keys of (m, l, A) and of (k, n, B) together."""
+    (a, l, m), (b, n, k, *_) = outputs, inputs
+    merged = softmax.merge(softmax.SoftmaxState(m, l, a), softmax.SoftmaxState(k, n, b))
+    a[...], l[...], m[...] = merged.o, merged.l, merged.m
+
+
 @operation("O <- O l", (1, (0,)))
 def unnormalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = diag(l) O: back from averages to sums."""

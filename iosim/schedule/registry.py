@@ -24,9 +24,9 @@ class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
     `settings` are further sizes, which have a default: no rule chooses them. `paper` is the tile
-    rule of its source, from a shape and M in words, where it has one.
-    A backward schedule names in `forward` that of the forward pass which leaves what it reads; a
-    forward schedule that leaves the same as another names that one in `like`.
+    rule of its source, from a shape and M in words, where it has one. A backward schedule names in
+    `forward` that of the forward pass which leaves what it reads; a forward schedule that leaves
+    the same as another names that one in `like`.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Family:
     summary: str
     source: str = ""
     paper: PaperRule | None = None
-    settings: tuple[str, ...] = ()
     forward: str = ""
     like: str = ""
+    settings: tuple[str, ...] = ()
 
     @property
     def direction(self) -> str:
@@ -61,6 +61,11 @@ BUILT_IN = (
     "flash1_backward",
     "flash2_backward",
     "flash2_backward_q",
+    "flash2_packed",
+    "split_kv",
+    "ring",
+    "ulysses",
+    "tree_decoding",
 )
 
 
@@ -71,8 +76,7 @@ def schedule(
 
     The names of its parameters after the shape are the names of its tile sizes, or of settings
     where they have a default; the first line of its docstring is the summary. A backward schedule
-    names its `forward` one. Raises IosimError for
-    the name of a built-in schedule.
+    names its `forward` one. Raises IosimError for the name of a built-in schedule.
     """
 
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
@@ -96,7 +100,7 @@ def _family(
     tiles = tuple(each.name for each in parameters if each.default is each.empty)
     settings = tuple(each.name for each in parameters if each.name not in tiles)
     summary = (inspect.getdoc(build) or name).partition("\n")[0]
-    return Family(name, build, tiles, summary, source, paper, settings, forward, like)
+    return Family(name, build, tiles, summary, source, paper, forward, like, settings)
 
 
 def families(of: str = "") -> dict[str, Family]:

@@ -4,12 +4,13 @@ Everything is small, so that many cases run in seconds; what goes wrong in atten
 the edges: ragged tiles, more queries than keys, rows that see nothing, maxima that change.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from iosim.errors import UnsupportedError
+from iosim.errors import IosimError, UnsupportedError
 from iosim.precision import Array
 from iosim.random_bits import RandomState, dropout_factors
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
@@ -37,11 +38,15 @@ class Case:
     settings: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, family: Family, dtype: str) -> Schedule:
-        """Return the schedule for this case in a dtype, with those of the sizes that it has."""
+        """Return the schedule for this case in a dtype, with those of the sizes that it has.
+
+        On several devices it is for as many as there can be, at most 4.
+        """
         tiles = {"br": self.br, "bc": self.bc}
+        shape = replace(self.shape, dtype=dtype)
         sizes = {name: tiles[name] for name in family.tiles}
         sizes |= {name: size for name, size in self.settings.items() if name in family.settings}
-        return family.build(replace(self.shape, dtype=dtype), **sizes)
+        return family.build(shape, **with_ranks(family, shape, sizes, 4))
 
     def fits(self, family: Family) -> bool:
         """Return whether the schedule has a form for this case: not every one has dropout."""
@@ -97,6 +102,19 @@ class Case:
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
 
 
+def with_ranks(
+    family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int
+) -> dict[str, int]:
+    """Return sizes with the most ranks, up to so many, that can divide a shape, if it has ranks."""
+    if "ranks" not in family.settings:
+        return dict(sizes)
+    for ranks in range(most, 1, -1):
+        with contextlib.suppress(IosimError):
+            family.build(shape, **sizes, ranks=ranks)
+            return {**sizes, "ranks": ranks}
+    return {**sizes, "ranks": 1}
+
+
 def _shape(n_q: int, n_k: int, head_dim: int = 16, **more: object) -> AttentionShape:
     return AttentionShape(n_q, n_k, head_dim, **more)  # type: ignore[arg-type]
 
@@ -148,6 +166,8 @@ def _more_cases() -> Iterator[Case]:
         yield Case(_shape(70, 90), 16, 11, data)
         yield Case(_shape(60, 40, causal=True), 13, 1, data)
     yield Case(_shape(128, 160, 64), 64, 32)
+    yield Case(_shape(50, 61, 8, heads=8, kv_heads=4, causal=True), 7, 5)
+    yield Case(_shape(61, 50, 8, heads=4, batch=2), 8, 8)
     yield Case(_shape(512, 700, 64, causal=True), 128, 64)
     yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
     rng, more = np.random.default_rng(2), np.random.default_rng(3)

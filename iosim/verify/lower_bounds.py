@@ -11,6 +11,7 @@ from iosim.schedule.registry import Family, families
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 from iosim.units import format_count
+from iosim.verify.grid import with_ranks
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, found, verdict
 
@@ -79,7 +80,8 @@ def schedules(family: Family, thorough: bool) -> Iterator[Schedule]:
             for bc in sizes:
                 if br <= 2 * shape.n_q and bc <= 2 * shape.n_k:
                     given = {"br": br, "bc": bc}
-                    yield family.build(shape, **{name: given[name] for name in family.tiles})
+                    tiles = {name: given[name] for name in family.tiles}
+                    yield family.build(shape, **with_ranks(family, shape, tiles, 4))
 
 
 @dataclass
@@ -145,4 +147,6 @@ def _case(schedule: Schedule, words: int) -> str:
         parts.append(str(shape.mask))
     if schedule.tiles:
         parts.append("tiles " + " x ".join(str(size) for size in schedule.tiles.values()))
+    if schedule.ranks is not None:
+        parts.append(f"{schedule.ranks.count} ranks")
     return ", ".join([*parts, f"M {format_count(words)}"])
