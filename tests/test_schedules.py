@@ -59,7 +59,7 @@ def test_a_schedule_says_what_it_was_built_with(case: strategies.Case) -> None:
     assert (schedule.mask is None) == (not case.shape.causal and case.shape.mask is None)
     if schedule.mask is not None and case.shape.mask is None:
         assert schedule.mask.offset == naive.offset(case.shape)
-    assert len(repr(schedule)) < 500
+    assert len(repr(schedule)) < 1000
 
 
 @given(plain)
@@ -162,6 +162,7 @@ def test_flash2_listings_hold_no_statistics_in_slow_memory() -> None:
 
 
 def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
+    without = {"flash2_packed", "split_kv"}  # decoding drops nothing
     used = {
         node.operation
         for shape in (
@@ -175,7 +176,8 @@ def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
                     **dict.fromkeys(known.tiles, 2),
                     **({"ranks": 2} if "ranks" in known.settings else {}),
                 )
-                for known in families().values()
+                for name, known in families().items()
+                if not (shape.dropout and name in without)
             ),
             listed(AttentionShape(8, 8, 8), 2, maximum=False),
         ]

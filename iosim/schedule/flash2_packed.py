@@ -1,7 +1,6 @@
 """FlashAttention-2 with the query heads of a group in one tile, over a cache that may be paged."""
 
 from iosim.schedule.attention import problem
-from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import query_loop
 from iosim.schedule.paging import over_keys
 from iosim.schedule.registry import schedule
@@ -28,5 +27,5 @@ def flash2_packed(
     p = problem(shape, br, bc, pack)
     tiles = {"br": br, "bc": bc, "pack": pack}
     tiles |= {} if page_size is None else {"page_size": page_size}
-    body = save_random_state(p, p.per_head(query_loop(p, over_keys(p, page_size))))
+    body = p.per_head(query_loop(p, over_keys(p, page_size)))
     return Schedule("flash2_packed", shape, body, p.mask, tiles)

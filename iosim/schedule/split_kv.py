@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from iosim.schedule.attention import Problem, at_least_one, problem
-from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import rows_from_chip
 from iosim.schedule.paging import over_keys
 from iosim.schedule.registry import schedule
@@ -52,7 +51,7 @@ def split_kv(
     split = replace(p.key.cut(rows, "s"), index="split")
     part = _partial(p, split.numbers())
     body = (
-        *save_random_state(p, p.per_head(_split_pass(part, split, page_size))),
+        *p.per_head(_split_pass(part, split, page_size)),
         *p.per_head(_merge_pass(p, part, split)),
     )
     tiles = {"br": br, "bc": bc, "splits": splits, "pack": pack}
