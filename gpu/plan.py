@@ -288,7 +288,7 @@ def choose(
     if kernel == "standard_softmax":
         return replace(plain, br=64, m_tiles=1, step=16, stages=1)
     tuned = dict(tuned or {})
-    orders = {name: True for name in GRID_ORDERS if tuned.pop(name, False)}
+    orders: dict[str, Any] = {name: True for name in GRID_ORDERS if tuned.pop(name, False)}
     if orders and kernel != "flash2":
         raise IosimError(
             f"the grid of {kernel} has one order only; {next(iter(orders))} is for flash2"

@@ -88,13 +88,19 @@ def tiles(draw, family, shape):
     """Sizes for each of a schedule's tiles, now and then larger than the axis.
 
     Settings are given too, but for the pages of a cache, which half of the time lies in one piece.
+    There are at most some fifty splits and pages, which under a mask cost a sum each.
     """
     rows = {"br": shape.n_q, "bc": shape.n_k}
-    rows |= {"splits": shape.n_k, "page_size": shape.n_k, "pack": shape.group}
+    rows |= {"splits": min(shape.n_k, 50), "page_size": shape.n_k, "pack": shape.group}
+    least = {"page_size": -(-shape.n_k // 50)}
     names = [*family.tiles, *family.settings]
     if "page_size" in names and draw(st.booleans()):
         names.remove("page_size")
-    sizes = {name: draw(st.integers(1, rows[name] + 2)) for name in names if name in rows}
+    sizes = {
+        name: draw(st.integers(least.get(name, 1), rows[name] + 2))
+        for name in names
+        if name in rows
+    }
     if "ranks" in names:
         sizes["ranks"] = draw(st.sampled_from(rank_counts(family, shape)))
     return sizes

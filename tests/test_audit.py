@@ -195,6 +195,21 @@ def test_splits_are_told_from_the_grid():
     call = KernelCall(name, 256, 128, dims=(1, 4, 64))
     found = infer(recognise(name), call, Given(n_q=1, n_k=65536))
     assert (found.shape.heads, found.shape.batch, found.shape.n_k) == (64, 1, 65536)
+    unknown = infer(recognise(name), call, Given())
+    assert (unknown.shape, unknown.assumed) == (
+        None,
+        ("the shape is not known; give --seq-len, --kv-len",),
+    )
+
+
+def test_a_whole_name_says_whether_a_backward_kernel_masks():
+    inner = "Flash_kernel_traits<128, 64, 128, 8, cutlass::half_t>"
+    traits = f"Flash_bwd_kernel_traits<128, 64, 128, 8, 2, 4, 2, 0, 0, cutlass::half_t, {inner}>"
+    name = (
+        "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<{}, 0, {}, 0, 0, 1, 1, 0>(Flash_bwd_params)"
+    )
+    assert recognise(name.format(traits, 1)).causal is True
+    assert recognise(name.format(traits, 0)).causal is False
 
 
 # --- differences and reasons ----------------------------------------------------------------------

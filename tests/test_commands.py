@@ -245,7 +245,7 @@ def test_tiles_gives_each_rule() -> None:
         (("tiles", *SHAPE, "--sram", "1KiB", "--schedule", "standard"), ["standard"]),
         (("tiles", *SHAPE, "--sram", "9KiB", "--schedule", "standard_tiled", "--tiles", "paper"),
          ["--tiles paper", "standard_tiled", "largest"]),
-        (("plot",), ["WHAT", "length, dim, memory, small_memory"]),
+        (("plot",), ["WHAT", "length, dim, memory, ", "small_memory"]),
         (("plot", "length", "-o", ""), ["--output ''", "empty"]),
         (("simulate", *SHAPE, "--hed-dim", "1"), ["--hed-dim", "--head-dim"]),
     ],

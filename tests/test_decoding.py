@@ -15,6 +15,7 @@ from test_execute import assert_attention, operands, seeds
 from iosim import reference, tolerance
 from iosim.bounds import compulsory_words
 from iosim.errors import IosimError, ScheduleError
+from iosim.plot import decoding
 from iosim.precision import precision
 from iosim.reading.check import check
 from iosim.reading.count import count, total_words
@@ -346,3 +347,25 @@ def test_bytes_measured_on_an_h200(case: dict[str, Any]) -> None:
     assert counted.tensors["LSE"].write * 4 in (sectors, sectors // 2)
     # The split kernel's writes: more than the partial results, by less than 4 sectors a block.
     assert 0 < split_kernel["sm_drain"] - partial < 4 * 32 * split_kernel["grid"]
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_decoding_has_no_dropout(name: str) -> None:
+    with pytest.raises(IosimError, match=f"schedule '{name}' drops nothing, but the shape has"):
+        built(name, AttentionShape(1, 8, 4, dropout=0.1), br=1, bc=2)
+
+
+def test_the_figure_shows_what_is_counted() -> None:
+    found = decoding.against_splits(decoding.SHAPE, 2, (1, 4))
+    for s, words in zip((1, 4), found.words, strict=True):
+        assert words == total_words(built("split_kv", found.shape, br=1, bc=7, splits=s, pack=2))
+    figure = decoding.draw_decoding()
+    left, right = figure.axes
+    labels = [line.get_label() for line in left.get_lines()]
+    assert labels == ["4 heads in a tile", "2 heads in a tile", "1 head in a tile", "compulsory"]
+    level = left.get_lines()[-1].get_ydata()
+    assert set(level) == {sum(compulsory_words(decoding.SHAPE))}
+    assert [line.get_label() for line in right.get_lines()] == [
+        "$n_k$ = 4k", "$n_k$ = 64k", "$n_k$ = 1M",
+    ]  # fmt: skip
+    assert all(ax.get_xlabel() and ax.get_ylabel() for ax in figure.axes)

@@ -315,7 +315,7 @@ def test_a_map_needs_two_tile_sizes() -> None:
 
 
 def test_every_axis_has_a_label_with_its_unit(figure: Figure) -> None:
-    units = ("(words", "(rows", "(no unit)")
+    units = ("(words", "(rows", "(bytes)", "(no unit)")
     for ax in figure.axes:
         assert any(unit in ax.get_ylabel() for unit in units)
         shown = any(label.get_visible() for label in ax.get_xticklabels())

@@ -162,7 +162,6 @@ def test_flash2_listings_hold_no_statistics_in_slow_memory() -> None:
 
 
 def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
-    without = {"flash2_packed", "split_kv"}  # decoding drops nothing
     used = {
         node.operation
         for shape in (
@@ -176,8 +175,7 @@ def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
                     **dict.fromkeys(known.tiles, 2),
                     **({"ranks": 2} if "ranks" in known.settings else {}),
                 )
-                for name, known in families().items()
-                if not (shape.dropout and name in without)
+                for known in families().values()
             ),
             listed(AttentionShape(8, 8, 8), 2, maximum=False),
         ]

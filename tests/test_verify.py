@@ -256,6 +256,8 @@ def test_what_rounding_depends_on_is_read_off_the_tree() -> None:
         "square_tiling": replace(base, tiles=4, largest_tile=40, stored_scores=True),
         "flash1": replace(base, tiles=4, largest_tile=12, stored_output_per_tile=True),
         "flash2": replace(base, tiles=4, largest_tile=12),
+        "flash2_packed": replace(base, tiles=4, largest_tile=12),
+        "split_kv": replace(base, tiles=2, largest_tile=12, splits=2, split_keys=20),
     }
 
 

@@ -97,9 +97,8 @@ def plot(
     (errors, not traffic) or measured (bytes that a GPU moves, against the count: of the recording
     given, else of a run on the GPU that is here, else of a recording that comes with iosim). The
     option that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim
-    32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The
-    defaults are --seq-len 4k, --head-dim 64, one head and --sram 100KiB. In a figure against
-    memory, --device marks a device.
+    32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
+    --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a device.
 
     The figure goes to the file of -o, or to WHAT.svg in this folder; its path is printed.
     """

@@ -35,7 +35,7 @@ def flash2(shape: AttentionShape, br: int, bc: int) -> Schedule:
     n_q (d_v + 1) written without a mask; one live S/P tile.
     """
     p = problem(shape, br, bc)
-    body = query_loop(p, (key_loop(p, p.key, drop_tile(p, p.S)), Remark("end for j")))
+    body = query_loop(p, (key_loop(p, p.key), Remark("end for j")))
     return Schedule(
         "flash2", shape, save_random_state(p, p.per_head(body)), p.mask, {"br": br, "bc": bc}
     )
@@ -71,11 +71,10 @@ def rows_from_chip(p: Problem, over_keys: tuple[Node, ...]) -> tuple[Node, ...]:
     )
 
 
-def key_loop(p: Problem, key: Dim, between: tuple[Node, ...] = (), of: str = "") -> For:
+def key_loop(p: Problem, key: Dim, of: str = "") -> For:
     """Return the loop over K/V tiles, cut as `key` says, that adds each to the rows on chip.
 
-    What is to be done to P_ij before it meets V_j stands `between`; `of` says in the listing whose
-    tiles they are.
+    `of` says in the listing whose tiles they are.
     """
     Q, K, V, O, S, m, l = p.Q, p.K, p.V, p.O, p.S, p.m, p.l
     return For(key, (
@@ -86,7 +85,7 @@ def key_loop(p: Problem, key: Dim, between: tuple[Node, ...] = (), of: str = "")
                 "on chip, m_i = max(m_i, rowmax S_ij), rescale l_i and O_i"),
         Compute("exponentiate", (S,), (S, m), "on chip, P_ij = e^(S_ij - m_i)"),
         Compute("add_row_sums", (l,), (S, l), "on chip, l_i = l_i + rowsum P_ij"),
-        *between,
+        *drop_tile(p, S),
         Compute("accumulate", (O,), (S, V, O), "on chip, O_i = O_i + P_ij V_j"),
         *free(S, K, V),
     ), relation=p.mask, line=f"for 1 <= j <= T_c{of} do")  # fmt: skip

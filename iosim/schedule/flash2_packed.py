@@ -1,6 +1,7 @@
 """FlashAttention-2 with the query heads of a group in one tile, over a cache that may be paged."""
 
 from iosim.schedule.attention import problem
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import query_loop
 from iosim.schedule.paging import over_keys
 from iosim.schedule.registry import schedule
@@ -28,4 +29,4 @@ def flash2_packed(
     tiles = {"br": br, "bc": bc, "pack": pack}
     tiles |= {} if page_size is None else {"page_size": page_size}
     body = p.per_head(query_loop(p, over_keys(p, page_size)))
-    return Schedule("flash2_packed", shape, body, p.mask, tiles)
+    return Schedule("flash2_packed", shape, save_random_state(p, body), p.mask, tiles)

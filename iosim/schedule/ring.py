@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from iosim.schedule.attention import Problem, problem
-from iosim.schedule.dropout import drop_tile, save_random_state
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import key_loop
 from iosim.schedule.ranks import Others, Own, Ranks, shards
 from iosim.schedule.registry import schedule
@@ -90,7 +90,7 @@ def _attend(p: Problem, A: Tensor, rank: Dim, shard: Dim, *, first: bool) -> tup
                 *load("load Q_i", Q),
                 *new(A, l, m),
                 Compute("start_state", (A, l, m), (), "A_i = 0, l_i = 0, m_i = -inf"),
-                key_loop(state, key, drop_tile(p, p.S), " of its shard"),
+                key_loop(state, key, " of its shard"),
                 *store("write A_i, l_i, m_i", A, l, m),
                 *free(A, l, m, Q),
             ), parallel=True, line="for each tile i of its queries"),
@@ -98,7 +98,7 @@ def _attend(p: Problem, A: Tensor, rank: Dim, shard: Dim, *, first: bool) -> tup
     return (
         For(query, (
             *load("load Q_i again, and A_i, l_i, m_i so far", Q, A, l, m),
-            key_loop(state, key, drop_tile(p, p.S), " of shard s"),
+            key_loop(state, key, " of shard s"),
             *store("write A_i, l_i, m_i again", A, l, m),
             *free(A, l, m, Q),
         ), relation=p.mask, parallel=True, line="for each tile i of its queries that sees s"),

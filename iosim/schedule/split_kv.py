@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from iosim.schedule.attention import Problem, at_least_one, problem
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import rows_from_chip
 from iosim.schedule.paging import over_keys
 from iosim.schedule.registry import schedule
@@ -51,12 +52,12 @@ def split_kv(
     split = replace(p.key.cut(rows, "s"), index="split")
     part = _partial(p, split.numbers())
     body = (
-        *p.per_head(_split_pass(part, split, page_size)),
+        *save_random_state(p, p.per_head(_split_pass(part, split, page_size))),
         *p.per_head(_merge_pass(p, part, split)),
     )
     tiles = {"br": br, "bc": bc, "splits": splits, "pack": pack}
     tiles |= {} if page_size is None else {"page_size": page_size}
-    return Schedule("split_kv", shape, body, p.mask, tiles)
+    return Schedule("split_kv", shape, save_random_state(p, body), p.mask, tiles)
 
 
 def _partial(p: Problem, number: Dim) -> Problem:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from iosim.errors import IosimError
 from iosim.schedule.attention import problem
-from iosim.schedule.dropout import drop_tile, save_random_state
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import key_loop
 from iosim.schedule.ranks import Butterfly, Ranks, shards
 from iosim.schedule.registry import schedule
@@ -46,7 +46,6 @@ def tree_decoding(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) ->
     A = accumulator(p)
     B = Tensor("B", A.axes, A.dtype, "slow")
     l_B, m_B = (Tensor(f"{t.name}_B", t.axes, t.dtype, "slow") for t in (l, m))
-    drop = drop_tile(p, p.S)
     swap = "exchange A, l, m of all queries with rank s"
     body = (
         Remark("rank r holds Q and shard r of K and V, and ends with O and LSE"),
@@ -56,7 +55,7 @@ def tree_decoding(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) ->
                     *load("load Q_i", Q),
                     *new(A, l, m),
                     Compute("start_state", (A, l, m), (), "A_i = 0, l_i = 0, m_i = -inf"),
-                    key_loop(replace(p, O=A), p.key.within(rank), drop, " of its keys"),
+                    key_loop(replace(p, O=A), p.key.within(rank), " of its keys"),
                     *store("write A_i, l_i, m_i", A, l, m),
                     *free(A, l, m, Q),
                 ), parallel=True, line="for each tile i of queries"),

@@ -1,7 +1,7 @@
 """All-to-all (Ulysses) sequence parallelism: from shards of rows to whole heads, and back."""
 
 from iosim.schedule.attention import problem
-from iosim.schedule.dropout import drop_tile, save_random_state
+from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import key_loop, query_loop
 from iosim.schedule.ranks import Others, Ranks, even_shards, shards
 from iosim.schedule.registry import schedule
@@ -24,9 +24,7 @@ def ulysses(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Sched
     Q, K, V, O = p.Q, p.K, p.V, p.O
     gather = "receive rows of Q, K and V of its heads from rank s"
     scatter = "send to rank s its rows of O of these heads"
-    attend = query_loop(p, (key_loop(p, p.key, drop_tile(p, p.S)), Remark("end for j")))[
-        :-1
-    ]  # it is not all yet
+    attend = query_loop(p, (key_loop(p, p.key), Remark("end for j")))[:-1]  # it is not all yet
     others_q, others_k = Others("rank", "shard"), Others("rank", "shard_k")
     body = (
         Remark("rank r holds shard r of Q, K, V and O, and attends with the r-th share of heads"),

@@ -4,8 +4,9 @@ Away from the diagonal it is the block mask, or nothing. Only pairs of classes t
 may cross are looked at one by one, a few for each row of the matrix.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +35,21 @@ class CausalBlocks:
 
     def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
         """Return the key blocks that query block i meets."""
-        found = met(self.blocks, query, key)
-        return joined(self._keys(found, i, which) for which in found.of_query(i))
+        found, codes, whole, _, _ = _split(self, query, key)
+        met_by = _met_by(found.queries.find(i), codes, whole, len(found.keys.first))
+        return joined(
+            found.keys.range(which) if below else self._keys(found, i, which)
+            for which, below in met_by
+        )
 
     def query_range(self, query: Dim, key: Dim, j: int) -> Sequence[int]:
         """Return the query blocks that key block j meets."""
-        found = met(self.blocks, query, key)
-        return joined(self._queries(found, j, which) for which in found.of_key(j))
+        found, _, _, codes, whole = _split(self, query, key)
+        met_by = _met_by(found.keys.find(j), codes, whole, len(found.queries.first))
+        return joined(
+            found.queries.range(which) if below else self._queries(found, j, which)
+            for which, below in met_by
+        )
 
     def _keys(self, found: Met, i: int, which: int) -> range:
         """Return the key blocks of a class that query block i meets: the first ones."""
@@ -77,7 +86,7 @@ class CausalBlocks:
         starts = columns[beside] * blocks.columns - blocks.first_key
         return np.minimum(ends, stop) - 1 + self.offset, np.maximum(starts, start)
 
-    def _split(self, found: Met) -> tuple[Indices, NDArray[np.bool_]]:
+    def codes(self, found: Met) -> tuple[Indices, NDArray[np.bool_]]:
         """Return the codes of classes that may meet, and which of them lie below the diagonal."""
         queries, keys = found.queries, found.keys
         of_query, of_key = np.divmod(found.by_query, len(keys.first))
@@ -93,8 +102,7 @@ class CausalBlocks:
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs."""
-        found = met(self.blocks, query, key)
-        codes, whole = self._split(found)
+        found, codes, whole, _, _ = _split(self, query, key)
         total = sums_of(found.queries, found.keys, codes[whole])
         for code in codes[~whole].tolist():
             total += self._crossed(found, *divmod(code, len(found.keys.first)))
@@ -148,6 +156,28 @@ class CausalBlocks:
         """Return the relation of these query rows to these key rows."""
         offset = self.offset + queries[0] - keys[0]
         return CausalBlocks(self.blocks.within(queries, keys), offset)
+
+
+@lru_cache(maxsize=16)
+def _split(
+    mask: CausalBlocks, query: Dim, key: Dim
+) -> tuple[Met, Indices, NDArray[np.bool_], Indices, NDArray[np.bool_]]:
+    """Return the classes, the codes of those that meet and which lie below, by query and by key."""
+    found = met(mask.blocks, query, key)
+    codes, whole = mask.codes(found)
+    of_query, of_key = np.divmod(codes, len(found.keys.first))
+    turned = of_key * len(found.queries.first) + of_query
+    order = np.argsort(turned)
+    return found, codes, whole, turned[order], whole[order]
+
+
+def _met_by(
+    which: int, codes: Indices, whole: NDArray[np.bool_], width: int
+) -> Iterator[tuple[int, bool]]:
+    """Yield the classes of the other axis that a class may meet, and whether all of them below."""
+    low, high = np.searchsorted(codes, [which * width, (which + 1) * width])
+    others = codes[low:high] - which * width
+    return zip(others.tolist(), whole[low:high].tolist(), strict=True)
 
 
 def _touched(first: int, stop: int, block: int) -> Indices:
