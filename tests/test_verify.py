@@ -18,6 +18,7 @@ from iosim.errors import IosimError
 from iosim.reading.check import check
 from iosim.reading.execute import Execution, execute
 from iosim.schedule.flash1 import paper_tiles
+from iosim.schedule.masks import Window
 from iosim.schedule.registry import Family, families
 from iosim.schedule.tree import Compute, For, Move, Node, Schedule
 from iosim.shape import AttentionShape
