@@ -87,8 +87,9 @@ def errors(cases: Sequence[Measured], device: Profile, *, show: bool = False) ->
             print(
                 f"{case.place:>28} {case.label:52} {case.read / 1e6:10.1f} MB, compulsory x "
                 f"{case.read / case.launch.compulsory_read_bytes:7.2f}, predicted "
-                f"{moved.dram_read / 1e6:10.1f}, error {error:+7.1%}, written {case.write / 1e6:6.1f}"
-                f" in {moved.dram_write_min / 1e6:6.1f}..{moved.dram_write_max / 1e6:6.1f},"
+                f"{moved.dram_read / 1e6:10.1f}, error {error:+7.1%}, "
+                f"written {case.write / 1e6:6.1f} in {moved.dram_write_min / 1e6:6.1f}.."
+                f"{moved.dram_write_max / 1e6:6.1f},"
                 f" {time.perf_counter() - began:4.1f} s",
                 flush=True,
             )
