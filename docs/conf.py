@@ -1,5 +1,6 @@
 """How Sphinx builds these pages."""
 
+import json
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -7,6 +8,7 @@ from sphinx.application import Sphinx
 from iosim import __version__
 from iosim.measured import load
 from iosim.plot.figures import draw_measured, save, write_figures
+from iosim.plot.hbm import draw_hbm
 from iosim.plot.training_step import draw_training_step
 from iosim.proofs.claims.recompute_figure2 import flash_step, standard_step
 from iosim.proofs.page import fill
@@ -47,7 +49,10 @@ def setup(app: Sphinx) -> None:
         training = draw_training_step(
             [standard_step(step, mask_pass=True), flash_step(step, (512, 256))]
         )
+        errors = json.loads((HERE / "data" / "h200_hbm_errors.json").read_text(encoding="utf-8"))
+        hbm = draw_hbm(errors)
         for form in ("svg", "png"):
+            save(hbm, HERE / "figures" / f"hbm.{form}", form)
             save(measured, HERE / "figures" / f"measured.{form}", form)
             save(training, HERE / "figures" / f"training.{form}", form)
 

@@ -78,6 +78,7 @@ def forward_launch(
 ) -> Launch:
     """Return the grid of a forward kernel as L2 sees it."""
     facts, item = known.facts, shape.item_bytes
+    spills = spilled(known, splits)
     return Launch(
         heads=shape.batch * shape.heads,
         owner_rows=shape.n_q,
@@ -95,17 +96,19 @@ def forward_launch(
         stream_descending=facts.keys == "descending",
         persistent=grid if facts.persistent else None,
         splits=splits,
-        **spilled(known, splits),
+        step_store_bytes=spills[0],
+        tile_store_bytes=spills[1],
+        tile_load_bytes=spills[2],
     )
 
 
-def spilled(known: Known, splits: int) -> dict[str, int]:
-    """Return the bytes of spilled registers of a block: at each step, at a tile's start and end."""
-    bytes_of = known.facts.spill_bytes_by_width.get(str(known.width))
-    if bytes_of is None or splits > 1:
-        return {}
-    names = ("step_store_bytes", "tile_store_bytes", "tile_load_bytes")
-    return dict(zip(names, bytes_of, strict=True))
+def spilled(known: Known, splits: int) -> tuple[int, int, int]:
+    """Return the bytes of registers that a block stores: a step, a tile; and loads at its end."""
+    found = known.facts.spill_bytes_by_width.get(str(known.width))
+    if found is None or splits > 1:
+        return 0, 0, 0
+    step, start, end = found
+    return step, start, end
 
 
 @role("split_forward")

@@ -114,21 +114,21 @@ def scramble(x: Any) -> Any:
 
 
 @inlined
-def chance(seed: int, tile: int, step: int) -> float:
+def chance(seed: Any, tile: Any, step: Any) -> Any:
     """Return a number of mean 0 and variance 1 that is fixed by its arguments: four bytes' sum."""
     bits = scramble(
         np.uint64(seed) * np.uint64(0x9E3779B1)
         + np.uint64(tile + 1) * np.uint64(0x100000001B3)
         + np.uint64(step) * np.uint64(0x85EBCA77C2B2AE63)
     )
-    total = 0
+    total: Any = 0
     for shift in range(0, 64, 16):
         total += np.int64((bits >> np.uint64(shift)) & np.uint64(0xFFFF))
     return (total - 131070.0) * 2.642937e-5  # 1 / the deviation of four uniforms below 2^16
 
 
 @inlined
-def set_of(unit: int, cache: Cache) -> int:
+def set_of(unit: Any, cache: Cache) -> Any:
     """Return the set of a sampled line: pages lie evenly over the sets, each with its own start.
 
     The share `stray` of the lines is placed at random.
@@ -147,7 +147,7 @@ def home_of(unit: int, cache: Cache) -> int:
 
 
 @compiled
-def touch(lines: Any, line: int, dirty: int) -> int:
+def touch(lines: Any, line: int, dirty: int) -> Any:
     """Make `line` the latest of its set; return -1 if it was there, else 1 if a dirty line went.
 
     `lines` is one set, latest first.
