@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.report import simulate
-from iosim.schedule import family
+from iosim.schedule import families, family
 from iosim.shape import AttentionShape
 
 
@@ -44,6 +45,17 @@ def standard_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarra
     return s @ v
 
 
+def standard_backward(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, p: np.ndarray, dO: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """NumPy's own, from a stored P: four products, in place where it can be."""
+    scale = np.float32(q.shape[-1] ** -0.5)
+    ds = dO @ v.swapaxes(-1, -2)
+    ds -= np.einsum("...ij,...ij->...i", p, ds)[..., None]
+    ds *= p
+    return scale * (ds @ k), scale * (ds.swapaxes(-1, -2) @ q), p.swapaxes(-1, -2) @ dO
+
+
 def counting() -> None:
     n = 1_000_000_000
     shape = AttentionShape(n, n, 64, causal=True)
@@ -52,6 +64,18 @@ def counting() -> None:
             lambda given=given: simulate(family("flash2"), shape, sram_words=51200, given=given), 20
         )
         print(f"simulate, N = 1e9, causal, {name}: {1000 * seconds:.1f} ms (to meet: 50 ms)")
+
+    n = 10_000_000
+    for name in families("backward"):
+        for causal in (False, True):
+            shape = AttentionShape(n, n, 64, heads=8, kv_heads=2, causal=causal)
+            sizes = dict.fromkeys(family(name).tiles, 128)
+            schedule = family(name).build(shape, **sizes)
+            seconds = median_seconds(lambda schedule=schedule: count(schedule), 20)
+            print(
+                f"count {name}, N = 1e7{', causal' * causal}: {1000 * seconds:.1f} ms "
+                "(to meet: 100 ms)"
+            )
 
 
 def commands() -> None:
@@ -86,7 +110,33 @@ def execution() -> None:
         print(f"  {label}: {statistics.median(ratios):.2f} x NumPy (to meet for flash2: 4)")
 
 
+def backward_execution() -> None:
+    shape = AttentionShape(2048, 2048, 64, heads=4, dtype="float32")
+    draw = np.random.default_rng(0).normal
+    q, k, v, dO = (draw(size=(4, 2048, 64)).astype(np.float32) for _ in range(4))
+    forward = execute(family("flash2").build(shape, br=128, bc=128), q, k, v)
+    kept = {"O": forward.O, "LSE": forward.LSE}
+    s = q @ k.swapaxes(-1, -2) * np.float32(64**-0.5)
+    p = np.exp(s - forward.LSE[..., None])
+    print("execute, backward, N = 2048, d = 64, float32, 4 heads, beside NumPy's from a stored P:")
+    for name in ("flash2_backward", "flash2_backward_q"):
+        for size in (128, 256):
+            schedule = family(name).build(shape, br=size, bc=size)
+            ratios = []
+            for _ in range(5):
+                theirs = median_seconds(lambda: standard_backward(q, k, v, p, dO), 1)
+                mine = median_seconds(
+                    lambda schedule=schedule: execute(schedule, q, k, v, dO=dO, **kept), 1
+                )
+                ratios.append(mine / theirs)
+            print(
+                f"  {name} {size} x {size}: {statistics.median(ratios):.2f} x NumPy "
+                "(to meet for flash2_backward: 5)"
+            )
+
+
 if __name__ == "__main__":
     counting()
     commands()
     execution()
+    backward_execution()

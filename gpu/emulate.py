@@ -60,11 +60,11 @@ def emulate(
     return Emulation(arrays, memory.read, memory.written)
 
 
-def recording(schedules: Sequence[Schedule], seed: int = 0) -> Recording:
+def recording(schedules: Sequence[Schedule], seed: int = 0, **tuned: Any) -> Recording:
     """Run schedules on the emulator and return the bytes as a recording, without times."""
     rows = []
     for schedule in schedules:
-        done = emulate(schedule, *random_arrays(schedule.shape, seed))
+        done = emulate(schedule, *random_arrays(schedule.shape, seed), **tuned)
         rows.append(
             Row(
                 schedule=schedule.name,

@@ -92,7 +92,7 @@ class Lanes:
         self._warps = [_Warp(WARP) for _ in range(threads // WARP)]
         self._groups = [_Warp(4 * WARP) for _ in range(threads // (4 * WARP))]
         self._barrier = threading.Barrier(threads)
-        self._block = 0
+        self._block, self._grid = 0, 0
         self.cuda = SimpleNamespace(local=SimpleNamespace(array=self._local_array))
         for dtype in ("float16", "bfloat16"):
             work = matrix_product(16, partial(unpacked, dtype))
@@ -103,6 +103,7 @@ class Lanes:
 
     def run(self, kernel: Callable[..., None], grid: int, arguments: tuple[Any, ...]) -> None:
         """Run a kernel block after block; raise what a lane raised first."""
+        self._grid = grid
         for block in range(grid):
             self._block = block
             self._shared[:] = POISON
@@ -163,6 +164,10 @@ class Lanes:
     def block(self) -> int:
         """Return the number of the block."""
         return self._block
+
+    def blocks(self) -> int:
+        """Return the number of blocks in the grid."""
+        return self._grid
 
     def shared_base(self) -> int:
         """Return where dynamic shared memory begins."""

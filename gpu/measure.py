@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,21 @@ COUNTERS = {
 PACKAGES = ("iosim", "numba-cuda", "numba", "numpy", "cuda-bindings")
 
 
-def measure(schedules: Sequence[Schedule], *, timeout_seconds: int = 3600) -> Recording:
+def measure(
+    schedules: Sequence[Schedule],
+    *,
+    timeout_seconds: int = 3600,
+    tuned: Mapping[str, Any] | None = None,
+) -> Recording:
     """Run each schedule once under Nsight Compute, caches flushed before, and return the bytes.
 
+    `tuned` is what their launches are told (see `iosim.gpu.plan.choose`).
     Raises IosimError where ncu is missing, where counters are forbidden or absent, and where the
     kernels cannot run.
     """
     ncu = nsight.find()
     device = context().device
-    cases = [_case(schedule) for schedule in schedules]
+    cases = [_case(schedule) | {"tuned": dict(tuned or {})} for schedule in schedules]
     compile_all(cases, os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as folder:
         given, answers = Path(folder, "cases"), Path(folder, "answers")

@@ -40,6 +40,7 @@ PARTS = ("standard_scores", "standard_softmax", "standard_output")
 MOST_ROWS = 1 << 30  # rows are counted in 32 bits within a tile
 MOST_THREADS = 1024
 MOST_REGISTERS = 255
+GRID_ORDERS = ("heads_first", "ascending")
 LOG2_E = math.log2(math.e)
 
 
@@ -270,7 +271,8 @@ def choose(
 ) -> Variant:
     """Return the variant that runs a schedule's tiles: the first that the device has room for.
 
-    `tuned` sets m_tiles, step, stages, min_blocks or q_in_registers by hand.
+    `tuned` sets m_tiles, step, stages, min_blocks or q_in_registers by hand; `heads_first` and
+    `ascending` in it are the order of flash2's grid and leave the choice of the rest.
     """
     shape, tiles = schedule.shape, schedule.tiles
     plain = Variant(
@@ -285,6 +287,13 @@ def choose(
     )
     if kernel == "standard_softmax":
         return replace(plain, br=64, m_tiles=1, step=16, stages=1)
+    tuned = dict(tuned or {})
+    orders: dict[str, Any] = {name: True for name in GRID_ORDERS if tuned.pop(name, False)}
+    if orders and kernel != "flash2":
+        raise IosimError(
+            f"the grid of {kernel} has one order only; {next(iter(orders))} is for flash2"
+        )
+    plain = replace(plain, **orders)
     if tuned:
         by_hand: Variant = replace(plain, **tuned)
         return by_hand

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from iosim.gpu.launch import Prepared, capability, limits, machine_code
-from iosim.gpu.plan import Limits, launches
+from iosim.gpu.plan import GRID_ORDERS, Limits, launches
 from iosim.precision import precision
 from iosim.schedule.registry import family
 from iosim.schedule.tree import Schedule
@@ -24,7 +24,10 @@ COMPILE_SECONDS = 600
 
 
 def schedule_of(case: dict[str, Any]) -> Schedule:
-    """Return the schedule of a case: {"schedule": name, "shape": {...}, "tiles": {...}}."""
+    """Return the schedule of a case: {"schedule": name, "shape": {...}, "tiles": {...}}.
+
+    A case may say under "tuned" what else its launch is told.
+    """
     return family(case["schedule"]).build(AttentionShape(**case["shape"]), **case["tiles"])
 
 
@@ -47,7 +50,8 @@ def launch_all(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     answers = []
     for case in cases:
         schedule = schedule_of(case)
-        prepared = Prepared(schedule, *random_arrays(schedule.shape))
+        tuned = case.get("tuned")
+        prepared = Prepared(schedule, *random_arrays(schedule.shape), tuned=tuned)
         cuda.synchronize()
         cuda.profile_start()
         prepared.launch()
@@ -63,6 +67,7 @@ def launch_all(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "m_tiles": kernel.variant.m_tiles,
                 "step": kernel.variant.step,
                 "stages": kernel.variant.stages,
+                **{name: True for name in GRID_ORDERS if getattr(kernel.variant, name)},
             }
             for kernel in prepared.kernels
         ]
@@ -104,7 +109,7 @@ def _compile(cases: list[dict[str, Any]], target: Any, share: Any) -> None:
     variants = {
         launch.variant: launch
         for case in cases
-        for launch in launches(schedule_of(case), limits=Limits(**given))
+        for launch in launches(schedule_of(case), limits=Limits(**given), tuned=case.get("tuned"))
     }
     for variant, launch in list(variants.items())[first::step]:
         machine_code(variant, launch, target)

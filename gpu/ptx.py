@@ -191,6 +191,12 @@ def block():  # type: ignore[no-untyped-def]
 
 
 @device
+def blocks():  # type: ignore[no-untyped-def]
+    """Return the number of blocks in the grid."""
+    return cuda.gridDim.x
+
+
+@device
 def from_lane_xor(value, bits):  # type: ignore[no-untyped-def]
     """Return the value of the lane whose number differs from this one's by `bits`."""
     return cuda.shfl_xor_sync(0xFFFFFFFF, value, bits)

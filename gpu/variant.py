@@ -42,7 +42,9 @@ class Variant:
     tiles a warp owns, `step` the keys whose scores are in registers at a time, `stages` the K/V
     tiles in shared memory, `min_blocks` the blocks a multiprocessor should hold. `aligned` says
     that rows begin at multiples of 16 bytes; other arrays are copied word by word. `warpgroup`:
-    four warps share their matrix products (wgmma, compute capability 9.0).
+    four warps share their matrix products (wgmma, compute capability 9.0). `heads_first`: in the
+    grid of flash2 the heads of a tile follow each other, not the tiles of a head. `ascending`: the
+    tiles of a head are in rising order under a causal mask, too; else the longest come first.
 
     >>> v = Variant("flash2", "float16", head_dim=64, br=128, bc=64, m_tiles=2, step=64)
     >>> v.threads, v.shared_bytes
@@ -63,6 +65,8 @@ class Variant:
     min_blocks: int = 1
     q_in_registers: bool = True
     warpgroup: bool = False
+    heads_first: bool = False
+    ascending: bool = False
 
     @property
     def half(self) -> bool:

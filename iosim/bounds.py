@@ -2,7 +2,7 @@
 
 A bound is claimed only for schedules that meet its hypotheses; `Checked` (from `check`) says what a
 schedule is. All counts are words, over batch and heads, as exact ints, rounded so that they stay
-lower bounds.
+lower bounds. On several devices M is the fast memory of each, and words are over all of them.
 """
 
 import importlib
@@ -153,12 +153,12 @@ def general(shape: AttentionShape, words: int, checked: Checked | None = None) -
     Hypotheses: each visible score is formed by summing its d products, in any order, with or
     without recomputation. A phase of M loads sees at most 2M words of Q, K and partial sums, so it
     forms at most (M/d)^2 scores from whole rows, or one for each partial sum it holds. The heads
-    share the phases, so that M is subtracted once. Constant 1 for M >= 2 d^2; it is vacuous while
-    the pairs are fewer than about M^2 / d^2.
+    share the phases, so that M is subtracted once (on p devices, p times). Constant 1 for
+    M >= 2 d^2; it is vacuous while the pairs are fewer than about M^2 / d^2.
     """
     d = shape.head_dim
     pairs = all_pairs(shape)
-    value = max(ceil(pairs * d * d, max(words, 2 * d * d)) - words, 0)
+    value = max(ceil(pairs * d * d, max(words, 2 * d * d)) - _ranks(checked) * words, 0)
     return Bound(
         name="general",
         words=value,
@@ -167,6 +167,36 @@ def general(shape: AttentionShape, words: int, checked: Checked | None = None) -
         leading="pairs d^2 / max(M, 2 d^2) - M",
         source="phases of Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Lemma 3.3; "
         "proofs/coq/GeneralBound.v, general_bound_masked",
+    )
+
+
+@bound
+def small_memory(shape: AttentionShape, words: int, checked: Checked | None = None) -> Bound:
+    """Any order in a small memory, M <= d^2: (n_q n_k d)^2 <= 5 M (traffic + M)^2.
+
+    Hypotheses: those of `general`, every score formed and none hidden by a mask. The products of a
+    phase of M words project onto at most 2M words of Q and K and 5M / 2 partial sums, so that by
+    Loomis and Whitney they are few. The query heads of one key-value head are g n_q rows; the
+    others are bounded each by itself (on p devices M is subtracted p times). Constant 1 / sqrt(5)
+    in N^2 d / sqrt(M): at M << d^2 this exceeds `general`, whose score costs half a word whatever
+    M is.
+    """
+    d = shape.head_dim
+    products = (shape.group * shape.n_q * shape.n_k * d) ** 2
+    one = max(isqrt(ceil(products, 5 * words) - 1) + 1 - _ranks(checked) * words, 0)
+    small = words <= d * d
+    holds = small and relation_of(shape) is None
+    reason = "any schedule that sums d products a score" if one else "vacuous: M too large"
+    if not holds:
+        reason = "claimed without a mask only" if small else "claimed for M <= d^2 only"
+    return Bound(
+        name="small_memory",
+        words=shape.batch * shape.kv_heads * one,
+        holds=holds,
+        reason=reason,
+        leading="n_q n_k d / sqrt(5 M) - M",
+        source="Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Theorem 3.1; the constant "
+        "derived here, proofs/coq/SmallMemory.v, small_memory_bound",
     )
 
 
@@ -229,7 +259,9 @@ def whole_rows_large_memory(
     holds = checked is not None and checked.whole_rows
     return Bound(
         name="whole_rows_large_memory",
-        words=_window_bound(pairs * width, 2 * shape.head_dim * shape.value_dim, words),
+        words=_window_bound(
+            pairs * width, 2 * shape.head_dim * shape.value_dim, words, _ranks(checked)
+        ),
         holds=holds,
         reason="rows meet whole" if holds else "claimed where rows of Q and K, O and V meet whole",
         leading="(pairs (d + d_v)^2 - c M) / (M + c - 1), c = 2 d d_v",
@@ -251,7 +283,7 @@ def general_large_memory(
     d, d_v = shape.head_dim, shape.value_dim
     pairs = all_pairs(shape)
     cost = d * d + 2 * d * d_v - d
-    value = _window_bound(pairs * (cost + d + d_v), cost, words)
+    value = _window_bound(pairs * (cost + d + d_v), cost, words, _ranks(checked))
     return Bound(
         name="general_large_memory",
         words=value,
@@ -276,7 +308,12 @@ def two_matmuls(shape: AttentionShape, words: int, checked: Checked | None = Non
         max(isqrt(4 * (rows * columns * inner) ** 2 // words) - 2 * words, 0)
         for inner in (shape.head_dim, shape.value_dim)
     )
-    holds = checked is not None and checked.materialises and relation_of(shape) is None
+    holds = (
+        checked is not None
+        and checked.materialises
+        and checked.ranks == 1
+        and relation_of(shape) is None
+    )
     return Bound(
         name="two_matmuls",
         words=shape.batch * shape.kv_heads * one,
@@ -315,9 +352,16 @@ def lower_bound(shape: AttentionShape, words: int, checked: Checked | None = Non
     return max(held, key=lambda b: b.words)
 
 
-def _window_bound(meetings: int, cost: int, words: int) -> int:
-    """Return the least traffic with meetings <= (M + cost - 1) traffic + cost M."""
-    return max(ceil(meetings - cost * words, words + cost - 1), 0) if words + cost > 1 else 0
+def _ranks(checked: Checked | None) -> int:
+    """Return the number of devices, each with M words: a bound of one is added up over them."""
+    return 1 if checked is None else checked.ranks
+
+
+def _window_bound(meetings: int, cost: int, words: int, ranks: int) -> int:
+    """Return the least traffic with meetings <= (M + cost - 1) traffic + cost M on each rank."""
+    if words + cost <= 1:
+        return 0
+    return max(ceil(meetings - ranks * cost * words, words + cost - 1), 0)
 
 
 def ceil(a: int, b: int) -> int:

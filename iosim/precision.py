@@ -52,8 +52,8 @@ class Precision:
             return x.astype(self.storage).astype(self.accumulator)
 
 
-INTEGERS = ("uint8", "uint64")
-"""Item types that are no numbers of attention: mask bytes and random states."""
+INTEGERS = ("uint8", "uint64", "int32", "int64")
+"""Item types that are no numbers of attention: mask bytes, random states and page tables."""
 
 
 def stored_in(name: str) -> np.dtype[Any]:

@@ -9,6 +9,7 @@ their error is what the field measures a fused kernel's error against.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -160,7 +161,7 @@ def _dropped(x: Array, factors: Array | None, form: Precision) -> Array:
     return x if factors is None else form.round(x * factors.astype(form.accumulator))
 
 
-def _factor(q: Array, scale: float | None, form: Precision) -> np.floating:
+def _factor(q: Array, scale: float | None, form: Precision) -> Any:
     return form.accumulator.type(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
 
 

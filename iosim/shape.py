@@ -23,7 +23,14 @@ STATISTIC_DTYPES = {
 
 
 class Mask(Protocol):
-    """Which keys a query may see, stated for every shape; `str` is the text that --mask takes."""
+    """Which keys a query may see, stated for every shape; `str` is the text that --mask takes.
+
+    `grain` is how many queries and keys the blocks have that it is made of, 1 and 1 for rows.
+    """
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Queries and keys of a block of the mask."""
 
     def relation(self, shape: "AttentionShape") -> "Relation":
         """Return the pairs that meet in a shape; IosimError where the shape cannot have them."""

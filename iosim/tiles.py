@@ -1,7 +1,7 @@
 """Tile sizes: by a paper's rule, the largest square that fits, or the least traffic that fits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import isqrt
 
@@ -10,7 +10,7 @@ from iosim.reading.count import total_words
 from iosim.reading.residency import FastMemory
 from iosim.reading.walk import kept_axes, walk
 from iosim.schedule.registry import Family
-from iosim.schedule.tree import For, Move, Schedule, nodes
+from iosim.schedule.tree import For, Move, Node, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.units import unknown
 
@@ -36,8 +36,9 @@ def choose_tiles(
 
     'paper' is the rule of the schedule's source, whether or not it fits. 'largest' is the largest
     square tile that fits, 'best' the fitting tile of least traffic. Without a mask that is the
-    least there is. Under a mask a larger tile may reach over the diagonal and move slightly more,
-    and 'best' is the least found among the largest fitting tiles and their evenly cut versions.
+    least there is. Under a mask a larger tile may reach over its edges and move more, and 'best' is
+    the least found among the largest fitting tiles, their evenly cut versions and, beside a block
+    mask, those that are cut as it is.
     Raises IosimError where nothing fits, where there is no such rule, or where a size is missing
     and M is unknown.
 
@@ -47,10 +48,12 @@ def choose_tiles(
     """
     if rule not in RULES:
         raise IosimError(unknown("--tiles", rule, RULES))
-    fixed = {name: size for name, size in (given or {}).items() if name in family.tiles}
+    known = (*family.tiles, *family.settings)
+    fixed = {name: size for name, size in (given or {}).items() if name in known}
     free = tuple(name for name in family.tiles if name not in fixed)
     if not free:
-        return Tiles({name: fixed[name] for name in family.tiles}, "given" if fixed else "none")
+        sizes = {name: fixed[name] for name in known if name in fixed}
+        return Tiles(sizes, "given" if fixed else "none")
     if words is None:
         missing = " and ".join(f"--{name}" for name in free)
         raise IosimError(
@@ -58,7 +61,7 @@ def choose_tiles(
         )
     search = _Search(family, shape, words, fixed)
     found = {"paper": search.paper, "largest": search.largest, "best": search.best}[rule](free)
-    return Tiles({name: found[name] for name in family.tiles}, rule)
+    return Tiles({name: found[name] for name in known if name in found}, rule)
 
 
 class _Search:
@@ -129,6 +132,8 @@ class _Search:
                     best = words, sizes
 
         most = self._largest((second,), {first: 1}, self.rows[second])
+        for size in self._aligned(second, most):
+            try_size(size)
         intervals = [(0, 1, most)]
         while intervals:
             low_words, low, high = heappop(intervals)
@@ -149,10 +154,23 @@ class _Search:
         return best[1]
 
     def _even(self, name: str, size: int, others: Mapping[str, int]) -> list[dict[str, int]]:
-        """Return the tile of that size and the smallest one that cuts as many blocks."""
+        """Return the tile of that size and smaller ones that cut evenly, or as the mask is cut."""
         rows = self.rows[name]
         even = -(-rows // -(-rows // size))
-        return [{name: each, **others} for each in dict.fromkeys((size, even))]
+        chosen = dict.fromkeys((size, even, *self._aligned(name, size)))
+        return [{name: each, **others} for each in chosen]
+
+    def _aligned(self, name: str, most: int) -> list[int]:
+        """Return sizes up to `most` that cut no block of the mask in two, or blocks into tiles."""
+        if self.shape.mask is None or name not in ("br", "bc"):
+            return []
+        grain = self.shape.mask.grain[name == "bc"]
+        if grain == 1:
+            return []
+        if grain > most:
+            return [max(size for size in range(1, most + 1) if grain % size == 0)]
+        doubled = [grain << k for k in range((most // grain).bit_length())]
+        return [*doubled, most - most % grain]
 
     def _rows(self, name: str) -> int:
         """Return the rows of the longest axis that a tile size cuts: a larger size is no other."""
@@ -219,7 +237,15 @@ def full_tile_peak(schedule: Schedule) -> int:
         return range(1)
 
     memory = FastMemory()
-    for node, position in walk(schedule, choose):
+    for node, position in walk(replace(schedule, body=_unrelated(schedule.body)), choose):
         if isinstance(node, Move):
             memory.move(node, position)
     return memory.peak_words
+
+
+def _unrelated(body: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return the tree with loops that visit all blocks."""
+    return tuple(
+        replace(node, body=_unrelated(node.body), relation=None) if isinstance(node, For) else node
+        for node in body
+    )

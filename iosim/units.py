@@ -16,9 +16,9 @@ from typing import Literal
 from iosim.errors import IosimError
 
 ITEM_BYTES: Mapping[str, int] = MappingProxyType(
-    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "uint64": 8}
+    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "int32": 4, "uint64": 8}
 )
-"""Bytes of one word of each item type: of numbers, mask bytes and random states."""
+"""Bytes of one word of each item type: of numbers, mask bytes, page tables and random states."""
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 """The types that Q, K, V and O may have."""

@@ -125,6 +125,7 @@ BEYOND = (
         file="SmallMemory.v",
         name="small_memory_bound",
         also=("loomis_whitney",),
+        bounds=("small_memory",),
         source="Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Theorem 3.1; constant "
         f"{DERIVED}",
         new=True,
@@ -171,6 +172,7 @@ BEYOND = (
         name="flash1_backward_traffic",
         also=("flash1_backward_reads", "flash1_backward_writes"),
         source=f"{FA1}, Algorithm 4",
+        checks=("counting",),
         new=True,
     ),
     Theorem(
@@ -180,6 +182,7 @@ BEYOND = (
         file="BackwardTraffic.v",
         name="flash1_backward_never_fits",
         source=DERIVED,
+        checks=("capacity",),
         new=True,
     ),
     Theorem(
@@ -192,6 +195,8 @@ BEYOND = (
         also=("backward_bound_recomputing",),
         constants=(10,),
         source=DERIVED,
+        bounds=("backward_fused_again",),
+        checks=("lower_bounds",),
         new=True,
     ),
     Theorem(
@@ -203,6 +208,8 @@ BEYOND = (
         also=("backward_bound",),
         constants=(12,),
         source=DERIVED,
+        bounds=("backward_fused",),
+        checks=("lower_bounds",),
         new=True,
     ),
     Theorem(
@@ -215,6 +222,8 @@ BEYOND = (
         also=("backward_bound_news",),
         constants=(14,),
         source=DERIVED,
+        bounds=("backward_fused_made",),
+        checks=("lower_bounds",),
         new=True,
     ),
     Theorem(
@@ -226,6 +235,7 @@ BEYOND = (
         file="BackwardWitness.v",
         name="backward_attained",
         source=f"{DERIVED}, after {FA2}, Algorithm 2",
+        checks=("counting",),
         new=True,
     ),
 )

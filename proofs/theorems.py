@@ -229,7 +229,7 @@ A_TO_E = (
         constants=(1,),
         source="phases of Hong and Kung 1981; Saha and Ye 2024, arXiv 2402.07443, Lemma 3.3; "
         f"constants {DERIVED}",
-        bounds=("general",),
+        bounds=("general", "backward_general"),
         checks=("lower_bounds",),
         new=True,
     ),
@@ -251,6 +251,8 @@ THEOREMS = (*A_TO_E, *BEYOND)
 # The lower bounds of iosim.bounds that no theorem here backs, and what they rest on.
 CITED = {
     "compulsory": "the statement of the problem: inputs start and outputs end in slow memory",
+    "backward_compulsory": "the statement of the problem: inputs start and gradients end in slow "
+    "memory",
     "two_matmuls": "Smith et al. 2019, arXiv 1702.02017",
 }
 

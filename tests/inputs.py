@@ -51,7 +51,7 @@ def others(schedule: Schedule, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> d
     if factors is not None:
         state = {"seed": np.zeros((), np.uint64), "offset": np.zeros((), np.uint64)}
         known |= {"P_d": P * factors, "Z": factors > 0, **state}
-    own = ("Q", "K", "V", "mask")
+    own = ("Q", "K", "V", "mask", "page_table")
     return {name: known[name] for name in inputs_of(schedule) if name not in own}
 
 

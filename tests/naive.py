@@ -13,8 +13,25 @@ from iosim.schedule import Compute, For, Move, Schedule
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "uint64": 8}
+ITEM_BYTES = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int32": 4,
+    "uint8": 1,
+    "uint64": 8,
+}
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
+EXCHANGES = ("receive", "send", "shift")
+
+
+# Which blocks of another axis rank r of p visits, by the name of the relation.
+VISITS = {
+    "Own": lambda r, p: [r],
+    "Others": lambda r, p: [s for s in range(p) if s != r],
+    "Butterfly": lambda r, p: [s for s in range(p) if (r ^ s).bit_count() == 1],
+}
 
 
 def offset(shape):
@@ -50,7 +67,11 @@ def mask_sees(shape, r, c):
         case Butterfly():
             return (r // mask.block ^ c // mask.block) in (0, *(2**k for k in range(64)))
         case Random():
-            return bool(mask.relation(shape).cells.array[r // mask.block, c // mask.block])
+            return bool(
+                mask.relation(replace(shape, causal=False)).cells.array[
+                    r // mask.block, c // mask.block
+                ]
+            )
         case BlockMask():
             return bool(mask.matrix.array[r // mask.rows, c // mask.columns])
     raise AssertionError(mask)
@@ -129,6 +150,8 @@ FLOPS = {
     "drop": lambda o, i: _size(o[0]),
     "add_scores": lambda o, i: _matmul(o[0], i[0], i[1]),
     "finish_scores": lambda o, i: _size(o[0]),
+    "round_scores": lambda o, i: 0,
+    "bare_exponentials": lambda o, i: _size(o[0]),
     "clear": lambda o, i: 0,
     "start_state": lambda o, i: 0,
     "start_statistics": lambda o, i: 0,
@@ -140,7 +163,10 @@ FLOPS = {
     "accumulate": lambda o, i: _matmul(o[0], i[0], i[1]),
     "normalise": lambda o, i: _size(o[0]),
     "unnormalise": lambda o, i: _size(o[0]),
+    "merge_finished": lambda o, i: 3 * _size(o[0]) + 6 * _size(o[1]),
     "log_sum_exp": lambda o, i: 2 * _size(o[0]),
+    "finish_state": lambda o, i: _size(o[0]),
+    "merge_states": lambda o, i: 3 * _size(o[0]) + 8 * _size(o[1]),
     "row_softmax": lambda o, i: 5 * _size(o[0]),
     "tile_softmax": lambda o, i: 3 * _size(o[0]),
     "row_dots": lambda o, i: 2 * _size(i[0]),
@@ -157,15 +183,17 @@ FLOPS = {
 class Run:
     """A whole run of a schedule, block by block: what moved, what was held, what was computed.
 
-    `tensors` and `lines` map (name or text, direction) to words; `visits` maps each line to how
-    often its moves and computations ran.
+    `tensors` and `lines` map (name or text, direction) to words. On several devices, `shares` maps
+    (rank, way) to words, or FLOPs, where a way is a direction, "send", "receive" or "flops".
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self.seen = visible_of(schedule.shape)
         self.tensors: dict[tuple[str, str], int] = {}
         self.lines: dict[tuple[str, str], int] = {}
-        self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0}
+        self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0, "interconnect": 0}
+        self.shares: dict[tuple[int, str], int] = {}
+        self.count = 1 if schedule.ranks is None else schedule.ranks.count
         self.held: dict[tuple, tuple[int, int]] = {}
         self.peak_words = self.peak_bytes = self.flops = 0
         self.meetings: list[tuple[tuple[int, int], tuple[int, int]]] = []
@@ -188,7 +216,9 @@ class Run:
                     [self._sizes(t, where) for t in tensors]
                     for tensors in (node.outputs, node.inputs)
                 ]
-                self.flops += FLOPS[node.operation](*sizes)
+                flops = FLOPS[node.operation](*sizes)
+                self.flops += flops
+                self._share(where, "flops", flops)
 
     def _blocks(self, loop, where):
         """The blocks that a loop visits: all, or those of the rows that its parent stands at."""
@@ -196,6 +226,11 @@ class Run:
         blocks = [(first + a, first + b) for a, b in cut(stop - first, loop.dim.block)]
         if loop.relation is None:
             return blocks
+        visits = VISITS.get(type(loop.relation).__name__)
+        if visits:
+            (rank, _), count = where["rank"], len(blocks)
+            self.related = loop.dim.index or loop.dim.name
+            return [blocks[s] for s in visits(rank, count)]
         if loop.dim.name == "key":
             r0, r1 = where["query"]
             return [
@@ -219,6 +254,11 @@ class Run:
             dim.name: stop - first for dim, (first, stop) in zip(tensor.axes, ranges, strict=True)
         }
 
+    def _share(self, where, way, amount):
+        if "rank" in where:
+            at = where["rank"][0], way
+            self.shares[at] = self.shares.get(at, 0) + amount
+
     def _move(self, move, where):
         tensor = move.tensor
         words = _size(self._sizes(tensor, where))
@@ -230,7 +270,16 @@ class Run:
             self.peak_bytes = max(self.peak_bytes, sum(b for _, b in self.held.values()))
         elif move.kind == "free":
             del self.held[key]
-        direction = DIRECTIONS.get(move.kind)
+        direction = "interconnect" if move.kind in EXCHANGES else DIRECTIONS.get(move.kind)
+        if move.kind in EXCHANGES:
+            rank, other = where["rank"][0], where[self.related][0]
+            if move.kind == "shift":
+                other = (rank - 1) % self.count
+            ends = ("send", "receive") if move.kind == "send" else ("receive", "send")
+            for at, way in zip((rank, other), ends, strict=True):
+                self.shares[at, way] = self.shares.get((at, way), 0) + words
+        elif direction:
+            self._share(where, direction, words)
         if direction:
             for table, at in ((self.tensors, tensor.name), (self.lines, move.line)):
                 table[at, direction] = table.get((at, direction), 0) + words
@@ -312,6 +361,17 @@ def general_large_memory(shape, words):
     return Fraction(pairs * full - kept * words, max(words - 1 + kept, 1))
 
 
+def small_memory_at_least(shape, words, value):
+    """Whether the bound is the least t with (m n d)^2 <= 5 M (t + M)^2, for each key-value head."""
+    products = (shape.group * shape.n_q * shape.n_k * shape.head_dim) ** 2
+    heads = shape.batch * shape.kv_heads
+    least = value // heads
+    enough = 5 * words * (least + words) ** 2 >= products
+    return value % heads == 0 and enough and (
+        least == 0 or 5 * words * (least - 1 + words) ** 2 < products
+    )  # fmt: skip
+
+
 def two_matmuls_at_least(shape, words, value):
     """Whether the bound value <= the sum of 2 m n k / sqrt(M) - 2M, and within a word each of it.
 
@@ -335,8 +395,9 @@ def run_words(schedule):
 
 
 def rows_cut(family, shape):
-    """The longest axis that each tile size cuts; standard_tiled cuts columns of V by B_c too."""
-    columns = shape.value_dim if family.name == "standard_tiled" else 1
+    """The longest axis that each tile size cuts; unfused ones cut columns of V by B_c too."""
+    unfused = family.name in ("standard_tiled", "square_tiling")
+    columns = shape.value_dim if unfused else 1
     return {"br": shape.n_q, "bc": max(shape.n_k, columns)}
 
 

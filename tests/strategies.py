@@ -6,6 +6,7 @@ from itertools import pairwise
 import trees
 from hypothesis import strategies as st
 
+from iosim.errors import IosimError
 from iosim.schedule import families
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.shape import AttentionShape
@@ -17,7 +18,7 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 @st.composite
-def masks(draw, n_q, n_k, causal):
+def masks(draw, n_q, n_k):
     """A mask of any family, fit for so many queries and keys; at most 10 x 10 blocks."""
 
     def block(n):
@@ -48,8 +49,7 @@ def masks(draw, n_q, n_k, causal):
         ),
         BlockMask: matrix,
     }
-    known = [each for each in makers if not causal or each in (Window, LocalGlobal, Documents)]
-    return makers[draw(st.sampled_from(known))]()
+    return makers[draw(st.sampled_from(list(makers)))]()
 
 
 @st.composite
@@ -78,16 +78,45 @@ def shapes(
         dtype=draw(st.sampled_from(dtypes)),
         causal=causal,
         align=draw(st.sampled_from(["bottom-right", "top-left"])),
-        mask=draw(masks(n_q, n_k, causal)) if masked else None,
+        mask=draw(masks(n_q, n_k)) if masked else None,
         dropout=draw(st.sampled_from(dropout)),
     )
 
 
 @st.composite
 def tiles(draw, family, shape):
-    """Sizes for each of a schedule's tiles, now and then larger than the axis."""
+    """Sizes for each of a schedule's tiles, now and then larger than the axis.
+
+    Settings are given too, but for the pages of a cache, which half of the time lies in one piece.
+    There are at most some fifty splits and pages, which under a mask cost a sum each.
+    """
     rows = {"br": shape.n_q, "bc": shape.n_k}
-    return {name: draw(st.integers(1, rows[name] + 2)) for name in family.tiles}
+    rows |= {"splits": min(shape.n_k, 50), "page_size": shape.n_k, "pack": shape.group}
+    least = {"page_size": -(-shape.n_k // 50)}
+    names = [*family.tiles, *family.settings]
+    if "page_size" in names and draw(st.booleans()):
+        names.remove("page_size")
+    sizes = {
+        name: draw(st.integers(least.get(name, 1), rows[name] + 2))
+        for name in names
+        if name in rows
+    }
+    if "ranks" in names:
+        sizes["ranks"] = draw(st.sampled_from(rank_counts(family, shape)))
+    return sizes
+
+
+def rank_counts(family, shape, most=5):
+    """The numbers of ranks for which a schedule can be built."""
+    return [ranks for ranks in range(1, most + 1) if _builds(family, shape, ranks)]
+
+
+def _builds(family, shape, ranks):
+    try:
+        family.build(shape, **dict.fromkeys(family.tiles, 1), ranks=ranks)
+    except IosimError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -1,115 +1,44 @@
-"""Audits: pages of ncu in every form, shapes told from launches, differences and their reasons.
-
-The pages here are written by hand in the form that Nsight Compute's documentation and its CSV
-output have: a row of units under the header of the raw page, a unit in each row of the details
-page, commas between thousands, and a program's own lines before the header.
-"""
+"""Audits: pages of ncu in every form, shapes told from launches, differences and reasons."""
 
 import copy
-import csv
-import io
-import json
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from ncu_pages import (
+    COLUMNS,
+    DATA,
+    FLASH,
+    H200,
+    OTHER,
+    RECORDED,
+    UNITS,
+    details_page,
+    head,
+    raw_page,
+    text_of,
+)
 
 from iosim.audit.audit import audit_cases, audit_page, audit_recording
 from iosim.audit.compare import differences
-from iosim.audit.counters import ALL_METRICS, METRICS, Counters, counters_of_page
+from iosim.audit.counters import METRICS, Counters, counters_of_page
 from iosim.audit.gather import gather, totals
 from iosim.audit.infer import Given, infer
 from iosim.audit.ncu_csv import quantity, read_page
-from iosim.cli import main
 from iosim.device import predict
-from iosim.device.case import KernelCall, read_document
+from iosim.device.case import KernelCall
 from iosim.device.hbm import HbmTraffic
 from iosim.device.kernels import recognise
 from iosim.device.predict import Prediction
-from iosim.device.profile import profile
 from iosim.errors import IosimError
-from iosim.gpu import ncu
 from iosim.measured import load
-
-DATA = Path(__file__).parents[1] / "docs" / "data"
-FILE = DATA / "h200_torch_attention.json"
-RECORDED = read_document(FILE)["cases"]
-H200 = profile("H200")
-
-FLASH = (
-    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<(int)64, "
-    "(int)128, (int)128, (int)4, (bool)0, (bool)0, cutlass::half_t, "
-    "pytorch_flash::Flash_kernel_traits<(int)64, (int)128, (int)128, (int)4, cutlass::half_t>>, "
-    "(bool)0, (bool)1, (bool)0, (bool)0, (bool)1, (bool)1, (bool)0, (bool)0>"
-    "(pytorch_flash::Flash_fwd_params)"
-)
-OTHER = "vectorized_add(float *, float *, int)"
-COLUMNS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream",
-           "Block Size", "Grid Size", "Device", "CC")  # fmt: skip
-UNITS = {
-    "dram__bytes_read.sum": "Mbyte",
-    "dram__bytes_write.sum": "Kbyte",
-    "gpu__time_duration.sum": "us",
-    "l1tex__m_l1tex2xbar_write_bytes.sum": "byte",
-    "l1tex__m_xbar2l1tex_read_bytes.sum": "Gbyte",
-    "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": "sector",
-    "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": "sector",
-    "launch__registers_per_thread": "register/thread",
-    "launch__shared_mem_per_block": "Kbyte/block",
-    "lts__t_sectors_srcunit_tex_op_read.sum": "sector",
-    "lts__t_sectors_srcunit_tex_op_red.sum": "sector",
-    "lts__t_sectors_srcunit_tex_op_write.sum": "sector",
-}
-# Case 1 of the recording (causal, N 8192, d 64, 8 heads), and a kernel that nobody described.
-VALUES = {
-    FLASH: ("25.267456", "3,024.384", "352.16", "66,576,384", "0.553656832", "8,540,416",
-            "1,810,176", "255", "50.176", "17,280,812", "0", "2,080,512"),
-    OTHER: ("33.6", "n/a", "12.8", "33,554,432", "0.067108864", "0", "0", "16", "1.024",
-            "2,097,152", "0", "1,048,576"),
-}  # fmt: skip
-LAUNCHES = {FLASH: ("(128, 1, 1)", "(64, 1, 8)"), OTHER: ("(256, 1, 1)", "(4096, 1, 1)")}
 
 
 @pytest.fixture(autouse=True)
 def _no_l2(monkeypatch):
     monkeypatch.setattr(predict, "simulate", lambda launch, device: HbmTraffic(1, 0, 10**12, 0))
-
-
-def text_of(rows: list[list[str]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
-    return out.getvalue()
-
-
-def head(i: int, name: str, capability: str = "9.0") -> list[str]:
-    block, grid = LAUNCHES[name]
-    return [str(i), "4711", "python3", "127.0.0.1", name, "1", "7", block, grid, "0", capability]
-
-
-def raw_page(*names: str, without: tuple[str, ...] = (), capability: str = "9.0", **units: str):
-    metrics = [metric for metric in UNITS if metric not in without]
-    rows = [[*COLUMNS, *metrics], ["" for _ in COLUMNS] + [UNITS[metric] for metric in metrics]]
-    for i, name in enumerate(names):
-        given = dict(zip(UNITS, VALUES[name], strict=True))
-        rows.append([*head(i, name, capability), *(given[metric] for metric in metrics)])
-    return (
-        "==PROF== Connected to process 4711\nhello from the program\n"
-        + text_of(rows)
-        + "==PROF== Disconnected from process 4711\n"
-    )
-
-
-def details_page(*names: str) -> str:
-    rows = [[*COLUMNS, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]
-    for i, name in enumerate(names):
-        for (metric, unit), value in zip(UNITS.items(), VALUES[name], strict=True):
-            rows.append([*head(i, name), "Command line profiler metrics", metric, unit, value])
-    return "==PROF== Connected\n" + text_of(rows)
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -266,6 +195,21 @@ def test_splits_are_told_from_the_grid():
     call = KernelCall(name, 256, 128, dims=(1, 4, 64))
     found = infer(recognise(name), call, Given(n_q=1, n_k=65536))
     assert (found.shape.heads, found.shape.batch, found.shape.n_k) == (64, 1, 65536)
+    unknown = infer(recognise(name), call, Given())
+    assert (unknown.shape, unknown.assumed) == (
+        None,
+        ("the shape is not known; give --seq-len, --kv-len",),
+    )
+
+
+def test_a_whole_name_says_whether_a_backward_kernel_masks():
+    inner = "Flash_kernel_traits<128, 64, 128, 8, cutlass::half_t>"
+    traits = f"Flash_bwd_kernel_traits<128, 64, 128, 8, 2, 4, 2, 0, 0, cutlass::half_t, {inner}>"
+    name = (
+        "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<{}, 0, {}, 0, 0, 1, 1, 0>(Flash_bwd_params)"
+    )
+    assert recognise(name.format(traits, 1)).causal is True
+    assert recognise(name.format(traits, 0)).causal is False
 
 
 # --- differences and reasons ----------------------------------------------------------------------
@@ -459,215 +403,3 @@ def test_a_matrix_product_far_from_a_softmax_is_not_attention():
     assert [kernel.made.sm_fill for kernel in found] == [*expected, None]
     assert found[-1].name == gemm
     assert "no softmax beside it" in found[-1].notes[0]
-
-
-# --- the command ----------------------------------------------------------------------------------
-
-
-def iosim(*arguments: str) -> Any:
-    return CliRunner().invoke(main, ["audit", *arguments])
-
-
-@pytest.fixture
-def page(tmp_path):
-    path = tmp_path / "page.csv"
-    path.write_text(raw_page(FLASH, OTHER))
-    return path
-
-
-def test_one_table(page):
-    done = iosim("--csv", str(page))
-    assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert lines[0].split()[:3] == ["place", "kernel", "level"]
-    assert [line.split("  ")[0] for line in lines[1:]] == ["0"] * 5 + ["1"] + ["all"] * 5
-    assert "553 656 832" in done.stdout
-    assert "nobody described" in lines[6]
-    assert f"{553_656_832 + 67_108_864:,}".replace(",", " ") in lines[7]
-    assert lines[7].endswith(
-        "FlashAttention-2 forward 89.2%, vectorized_add(float *, float *, int) 10.8%"
-    )
-    assert "H200 is assumed" in done.stderr
-    assert "n_q is taken as 8192" in done.stderr
-
-
-def test_json_and_csv(page):
-    records = json.loads(iosim("--csv", str(page), "--format", "json").stdout)["records"]
-    assert [record["known_as"] for record in records] == ["FlashAttention-2 forward", None]
-    assert records[0]["measured"]["dram_read"] == RECORDED[1]["kernels"][0]["dram_read"]
-    assert records[0]["differences"][0]["level"] == "L2 to SM"
-    done = iosim("--csv", str(page), "--format", "csv", "--device", "H200")
-    assert "assumed" not in done.stderr.replace("is taken as", "")
-    assert len(list(csv.reader(io.StringIO(done.stdout)))) == 12
-
-
-def test_recordings_of_both_kinds(tmp_path):
-    done = iosim("--recording", str(FILE))
-    assert done.exit_code == 0
-    assert "CUTLASS memory-efficient forward" in done.stdout
-    some = iosim("--recording", str(FILE), "--case", "26,24")
-    places = [line.split(" ")[0] for line in some.stdout.splitlines()[1::5]]
-    assert places == ["26.0", "26.1", "26.2", "24"]
-    document = json.loads((DATA / "h200_sweep.json").read_text())
-    document["records"] = document["records"][:2]
-    path = tmp_path / "rows.json"
-    path.write_text(json.dumps(document))
-    done = iosim("--recording", str(path))
-    assert done.exit_code == 0
-    assert done.stdout.count("as its tiles say") == 4
-
-
-def test_files_that_are_no_pages(tmp_path):
-    path = tmp_path / "report.ncu-rep"
-    path.write_bytes(b"NVR\x00\xff\xfe\x81")
-    done = iosim("--csv", str(path))
-    assert done.exit_code == 2
-    assert "ncu --import FILE --csv" in done.stderr
-    path.write_text(raw_page(FLASH).partition("program\n")[2], encoding="utf-8-sig")
-    assert iosim("--csv", str(path)).exit_code == 0
-
-
-def test_missing_counters_are_one_sentence(tmp_path):
-    path = tmp_path / "page.csv"
-    path.write_text(raw_page(FLASH, without=("lts__t_sectors_srcunit_tex_op_read.sum",)))
-    done = iosim("--csv", str(path))
-    assert done.exit_code == 0
-    assert "lacks lts__t_sectors_srcunit_tex_op_read.sum; ncu --metrics" in done.stderr
-    assert "L2 lookups" not in done.stdout
-    path.write_text(raw_page(FLASH, without=tuple(metric for metric, _ in METRICS.values())))
-    done = iosim("--csv", str(path))
-    assert done.exit_code == 2
-    assert "has none of the counters" in done.stderr
-
-
-WRONG: dict[str, tuple[tuple[str, ...], str]] = {
-    "nothing": ((), "give one of PROGRAM"),
-    "two sources": (("--csv", "a", "--recording", "b"), "give one of PROGRAM"),
-    "no file": (("--csv", "absent.csv"), "'absent.csv' cannot be read"),
-    "a foreign file": (("--csv", str(Path(__file__))), "is no CSV of Nsight Compute"),
-    "no recording": (("--recording", "absent.json"), "cannot be read"),
-    "a shape beside a recording": (("--recording", str(FILE), "--seq-len", "8k"), "stand in the"),
-    "a case that is not there": (("--recording", str(FILE), "--case", "71"), "the last one is 70"),
-    "a case of no recording": (("--csv", str(FILE), "--case", "1"), "--case chooses from"),
-    "another device": (("--recording", str(FILE), "--device", "A100"), "L2 of A100"),
-    "an option of a program": (("python", "--version"), "--version"),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_wrong_use_is_one_sentence(what):
-    arguments, says = WRONG[what]
-    done = iosim(*arguments)
-    assert done.exit_code == 2
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ('"ID","Kernel Name","dram__bytes_read.sum"\n"","","byte"\n', "has no kernel in it"),
-        ("a,b\n1,2\n", "is no CSV of Nsight Compute"),
-        ("", "is no CSV of Nsight Compute"),
-        ("\x00\x01", "is no CSV of Nsight Compute"),
-        (raw_page(FLASH, capability="8.0"), "compute capability 8.0"),
-    ],
-)
-def test_wrong_pages_are_one_sentence(tmp_path, content, says):
-    path = tmp_path / "page.csv"
-    path.write_text(content)
-    done = iosim("--csv", str(path))
-    assert done.exit_code == 2
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("document", "says"),
-    [({}, "neither cases nor records"), ({"cases": 3}, "no list of cases"),
-     ({"records": []}, "no recording of schema")],
-)  # fmt: skip
-def test_wrong_recordings_are_one_sentence(tmp_path, document, says):
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(document))
-    done = iosim("--recording", str(path))
-    assert done.exit_code == 2
-    assert says in done.stderr
-
-
-# --- a program under a stand-in for ncu -----------------------------------------------------------
-
-STAND_IN = """\
-#!/bin/sh
-while [ $# -gt 0 ]; do
-  case "$1" in
-    --log-file) log="$2"; shift 2;;
-    --metrics) metrics="$2"; shift 2;;
-    --profile-from-start) from="$2"; shift 2;;
-    --csv|--page|--print-units|--clock-control|--cache-control) shift;;
-    raw|base|none|all) shift;;
-    *) break;;
-  esac
-done
-echo "$from $metrics $*" > "{folder}/called"
-{body}
-"""
-
-
-@pytest.fixture
-def stand_in(tmp_path, monkeypatch):
-    """Put a program called ncu on the PATH that takes ncu's options and then does `body`."""
-
-    def install(body: str) -> Path:
-        path = tmp_path / "ncu"
-        path.write_text(STAND_IN.replace("{folder}", str(tmp_path)).replace("{body}", body))
-        path.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        return tmp_path / "called"
-
-    return install
-
-
-def test_a_program_is_profiled_from_its_start(stand_in, page):
-    called = stand_in(f'cp "{page}" "$log"; "$@"')
-    done = iosim("--", "python", "train.py", "--steps", "1")
-    assert done.exit_code == 0
-    assert "553 656 832" in done.stdout
-    start, metrics, *program = called.read_text().split()
-    assert start == "on"
-    assert metrics.split(",") == list(ALL_METRICS)
-    assert program == ["python", "train.py", "--steps", "1"]
-    assert "the program ended with exit code" in done.stderr  # there is no train.py
-
-
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ('echo "==ERROR== ERR_NVGPUCTRPERM - no permission" > "$log"; exit 1', "administrators"),
-        ('echo "==WARNING== No kernels were profiled." > "$log"', "launched no kernel"),
-        ('echo "==ERROR== LibraryNotLoaded"; exit 1', "no hardware counters"),
-        ("echo something else >&2; exit 3", "something else"),
-    ],
-)
-def test_a_run_that_failed_is_one_sentence(stand_in, body, says):
-    stand_in(body)
-    done = iosim("--", "true")
-    assert done.exit_code == 2
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_a_program_that_takes_too_long(stand_in):
-    stand_in("exec sleep 30")
-    done = iosim("--timeout", "1", "--", "true")
-    assert done.exit_code == 2
-    assert "still running after 1 s" in done.stderr
-
-
-def test_without_ncu(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    done = iosim("--", "true")
-    assert done.exit_code == 2
-    assert "ncu is not on the PATH" in done.stderr
-    with pytest.raises(IosimError, match="cannot be run"):
-        ncu.run(str(tmp_path / "ncu"), ["true"], ["m"], from_start=True, timeout_seconds=1)

@@ -15,9 +15,10 @@ from iosim.bounds import Bound, bounds_of, lower_bound, lower_bounds
 from iosim.bounds_backward import backward_compulsory_words
 from iosim.errors import IosimError
 from iosim.reading.check import Checked, check
-from iosim.reading.count import count
+from iosim.reading.count import count, total_words
 from iosim.schedule import Compute, Move, Schedule, families, family
 from iosim.shape import AttentionShape
+from iosim.tiles import choose_tiles
 
 memories = st.integers(2, 200)
 
@@ -38,6 +39,7 @@ def test_values_are_those_of_exact_arithmetic(shape: AttentionShape, words: int)
     for name in ("whole_rows_large_memory", "general_large_memory"):
         assert found[name].words == max(math.ceil(getattr(naive, name)(shape, words)), 0)
     assert naive.two_matmuls_at_least(shape, words, found["two_matmuls"].words)
+    assert naive.small_memory_at_least(shape, words, found["small_memory"].words)
 
 
 @given(strategies.shapes(rows=12, width=5), memories)
@@ -128,9 +130,13 @@ def test_a_bound_is_claimed_only_where_its_hypotheses_hold(
     assert found["whole_rows_large_memory"].holds == whole_rows
     assert found["general_large_memory"].holds
     assert found["two_matmuls"].holds == (materialises and not shape.causal and shape.mask is None)
+    small = words <= shape.head_dim**2 and not shape.causal and shape.mask is None
+    assert found["small_memory"].holds == small
     unknown = named(shape, words)
     assert [b.name for b in unknown.values() if b.holds] == [
-        *("compulsory", "general", "general_large_memory")
+        *("compulsory", "general"),
+        *(["small_memory"] if small else []),
+        "general_large_memory",
     ]
     best = lower_bound(shape, words, checked)
     assert best.holds
@@ -246,6 +252,18 @@ def test_flash2_reaches_the_fused_bound_to_the_leading_term() -> None:
         assert 1 <= count(schedule).total_words / bound.words <= 1 + 3 / (2 * d) + 0.01
 
 
+def test_square_tiling_is_of_the_order_of_the_bound_of_small_memories() -> None:
+    """4 N^2 d / sqrt(M) against N^2 d / sqrt(5 M): their ratio tends to 4 sqrt(5) = 8.9."""
+    shape = AttentionShape(65536, 65536, 1024)
+    for words in (1024, 16384):
+        best = choose_tiles(family("square_tiling"), shape, words).sizes
+        moved = total_words(family("square_tiling").build(shape, **best))
+        bound = bounds.small_memory(shape, words)
+        assert bound.holds
+        assert 8.9 < moved / bound.words < 11
+        assert bound.words > bounds.general(shape, words).words
+
+
 def test_smiths_bound_stays_below_the_schedule_that_refutes_its_other_form() -> None:
     """m = n = 64, k = 1, S = 18: a schedule of 4416 transfers exists."""
     one_matmul = bounds.two_matmuls(AttentionShape(64, 64, 1), 18).words / 2
@@ -297,10 +315,16 @@ def test_every_schedule_has_the_bounds_that_hold_for_it() -> None:
         "standard": both | rows | {"two_matmuls"},
         "standard_passes": both | rows | {"two_matmuls"},
         "standard_tiled": both | {"two_matmuls"},
+        "square_tiling": both | {"two_matmuls"},
         "flash1": both | rows | {"fused"},
         "flash2": both | rows | {"fused"},
+        "flash2_packed": both | rows | {"fused"},
+        "split_kv": both | rows | {"fused"},
         "standard_backward": backward,
         "flash1_backward": backward | fused_backward,
         "flash2_backward": backward | fused_backward,
         "flash2_backward_q": backward,
+        "ring": both | rows | {"fused"},
+        "ulysses": both | rows | {"fused"},
+        "tree_decoding": both | rows | {"fused"},
     }

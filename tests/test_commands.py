@@ -134,6 +134,22 @@ def test_csv_and_table_say_the_same(tmp_path: Path) -> None:
     assert "total (words)" in table
 
 
+def test_what_rows_have_in_common_stands_above_the_table() -> None:
+    given = ("simulate", *SHAPE, "--schedule", "flash2", "--sram")
+    one = run(*given, "100KiB").stdout.splitlines()
+    assert one[0] == "n_q = 1 024, n_k = 1 024, head_dim = 64, heads = 1, sram (words) = 51 200"
+    assert one[2].split() == [
+        *("schedule", "br", "bc", "total", "(words)", "total", "(bytes)", "peak", "(words)"),
+        *("fits", "bound", "lower_bound", "(words)", "gap"),
+    ]
+    sweep = run(*given, "9KiB,99KiB", "--seq-len", "1k,2k").stdout
+    assert sweep.startswith("n_k = n_q, head_dim = 64, heads = 1\n\nschedule    n_q  sram (words)")
+    keys = run(*given, "99KiB", "--kv-len", "1k,2k").stdout
+    assert keys.startswith("n_q = 1 024, head_dim = 64")
+    assert keys.splitlines()[2].split()[1] == "n_k"
+    assert all(len(line) <= 120 for line in (*one, *keys.splitlines()))
+
+
 def test_explain_shows_line_8_of_the_listing() -> None:
     page = run("explain", "--schedule", "flash1", *SHAPE, "--br", "64", "--bc", "200").stdout
     assert "  8      load Q_i, O_i, l_i, m_i" in page
@@ -177,7 +193,8 @@ def test_bound_claims_by_schedule() -> None:
     # theory: (n_q n_k) (2 d)^2 / (M - 1), the known value 1.074e9
     assert free["fused"]["lower_bound_words"] == -(-(65536**2) * 128**2 // 65535)
     held = {r["bound"]: r["holds"] for r in records(*arguments, "--schedule", "flash2")}
-    assert {name for name, holds in held.items() if not holds} == {"two_matmuls"}
+    failing = {name for name, holds in held.items() if not holds}
+    assert failing == {"two_matmuls", "small_memory"}
     unfit = records(*arguments, "--schedule", "standard")
     assert {r["bound"] for r in unfit if r["holds"]} == {"compulsory"}
 
@@ -228,7 +245,7 @@ def test_tiles_gives_each_rule() -> None:
         (("tiles", *SHAPE, "--sram", "1KiB", "--schedule", "standard"), ["standard"]),
         (("tiles", *SHAPE, "--sram", "9KiB", "--schedule", "standard_tiled", "--tiles", "paper"),
          ["--tiles paper", "standard_tiled", "largest"]),
-        (("plot",), ["WHAT", "length, dim, memory, tiles"]),
+        (("plot",), ["WHAT", "length, dim, memory, ", "small_memory"]),
         (("plot", "length", "-o", ""), ["--output ''", "empty"]),
         (("simulate", *SHAPE, "--hed-dim", "1"), ["--hed-dim", "--head-dim"]),
     ],
@@ -249,3 +266,43 @@ def test_an_unwritable_output_leaves_nothing(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert str(file) in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dropout_is_in_the_record_and_in_the_counts() -> None:
+    arguments = ("simulate", "--schedule", "standard,flash2", *SHAPE, "--br", "64", "--bc", "64")
+    plain, drops = records(*arguments), records(*arguments, "--dropout", "0.1")
+    assert [record["dropout"] for record in (*plain, *drops)] == [0.0, 0.0, 0.1, 0.1]
+    more = [b["total_bytes"] - a["total_bytes"] for a, b in zip(plain, drops, strict=True)]
+    assert more == [1024 * 1024 * (2 * 2 + 1), 16]
+    bounds = records("bound", *SHAPE, "--sram", "9kw", "--dropout", "0.5")
+    assert {record["dropout"] for record in bounds} == {0.5}
+    page = run("explain", "--schedule", "flash2", *SHAPE, "--sram", "99KiB", "--dropout", "0.25")
+    assert ", dropout 0.25, B_r" in page.stdout
+    assert "writes seed: 1 word\n" in page.stdout
+
+
+@pytest.mark.parametrize("text", ["1", "1.0", "-0.1", "nan", "ten", ""])
+@pytest.mark.parametrize("command", ["simulate", "explain", "bound", "tiles"])
+def test_a_rate_that_is_none_is_one_sentence(command: str, text: str) -> None:
+    result = run(command, *SHAPE, "--sram", "100KiB", f"--dropout={text}")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"'--dropout': '{text}' is not a number from 0 up to, but not includ" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_schedule_that_cannot_drop_says_so() -> None:
+    mine = f"{EXAMPLE}:split_loads"
+    result = run("simulate", "--schedule", mine, *SHAPE, "--sram", "9kw", "--dropout", "0.1")
+    assert result.exit_code == 2
+    assert "schedule 'split_loads' drops nothing, but the shape has dropout 0.1" in result.stderr
+    checked = run("verify", "--only", "counting", "--schedule", mine)  # leaves such cases out
+    assert checked.exit_code == 0
+    assert "1 passed, 0 findings, 0 failed" in checked.stdout
+
+
+def test_a_training_step_of_figure_2() -> None:
+    *_, step = records(
+        *("simulate", "--pass", "both", "--schedule", "standard_passes", *SHAPE),
+        *("--heads", "16", "--batch", "64", "--dropout", "0.1"),
+    )
+    assert step["total_bytes"] == 40_266_366_976

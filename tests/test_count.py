@@ -12,7 +12,8 @@ from iosim.reading.traffic import Traffic, Words
 from iosim.schedule import families, family
 from iosim.shape import AttentionShape
 
-DIRECTIONS = ("read", "write", "add")
+DIRECTIONS = ("read", "write", "add", "interconnect")
+WAYS = ("read_words", "write_words", "add_words", "send_words", "receive_words", "flops")
 
 
 def by_direction(words: dict[str, Words]) -> dict[tuple[str, str], int]:
@@ -33,7 +34,15 @@ def assert_same(traffic: Traffic, run: naive.Run) -> None:
     assert traffic.write_bytes == run.bytes["write"]
     assert traffic.add_bytes == run.bytes["add"]
     assert (traffic.peak_words, traffic.peak_bytes) == (run.peak_words, run.peak_bytes)
+    assert traffic.interconnect_bytes == run.bytes["interconnect"]
     assert traffic.flops == run.flops
+    shares = {
+        (rank, way.removesuffix("_words")): amount
+        for rank, share in enumerate(traffic.ranks)
+        for way in WAYS
+        if (amount := getattr(share, way))
+    }
+    assert shares == {at: amount for at, amount in run.shares.items() if amount}
 
 
 @given(strategies.cases())
@@ -52,11 +61,15 @@ def test_count_is_a_whole_run_of_more_blocks(case: strategies.Case) -> None:
 def test_batch_and_heads_multiply(
     case: strategies.Case, batch: int, kv_heads: int, group: int
 ) -> None:
-    """One head is the unit: nothing is shared, but for K, V, dK, dV in a backward pass."""
+    """One head is the unit: nothing is shared, but for K, V, dK, dV in a backward pass.
+
+    Where heads may be packed into a tile, each is here in a tile of its own.
+    """
     group = 1 if case.name in strategies.BACKWARD else group
+    alone = {"pack": 1} if "pack" in case.tiles else {}
     many = replace(case.shape, batch=batch, heads=kv_heads * group, kv_heads=kv_heads)
     one = count(case.schedule)
-    all_of_them = count(families()[case.name].build(many, **case.tiles))
+    all_of_them = count(families()[case.name].build(many, **(case.tiles | alone)))
     times = batch * kv_heads * group
     for direction in ("read_words", "write_words", "total_words", "read_bytes", "total_bytes"):
         assert getattr(all_of_them, direction) == times * getattr(one, direction)
@@ -77,7 +90,8 @@ def test_the_sums_of_a_traffic_agree(case: strategies.Case) -> None:
     for name, words in told["tensors"].items():
         found = traffic.tensors[name]
         added = {"add_words": found.add} if found.add else {}
-        assert words == {"read_words": found.read, "write_words": found.write, **added}
+        sent = {"interconnect_words": found.interconnect} if found.interconnect else {}
+        assert words == {"read_words": found.read, "write_words": found.write, **added, **sent}
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**9), st.integers(1, 512))

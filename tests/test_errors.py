@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import test_check
+import test_decoding
 import test_execute
 import test_nested
+import test_ranks
 import test_tree
 import test_user_schedule
 
@@ -36,11 +38,21 @@ from iosim.schedule import (
     load,
     problem,
 )
+from iosim.schedule.masks import (
+    BlockMask,
+    Butterfly,
+    Documents,
+    LocalGlobal,
+    Random,
+    Window,
+    parse_mask,
+)
 from iosim.shape import AttentionShape
 from iosim.tiles import choose_tiles
 from iosim.training import training_step
 
 SHAPE = AttentionShape(8, 8, 4)
+IN_A_FILE = Path(__file__) / "mask.npy"
 GOOD: dict[str, Any] = {"n_q": 4, "n_k": 4, "head_dim": 4}
 
 
@@ -102,6 +114,56 @@ EXAMPLES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "a schedule without dropout": (
         lambda: test_user_schedule.trees.split_loads(shape(dropout=0.1)(), 2, 2),
         ("'split_loads'", "drops nothing", "dropout 0.1"),
+    ),
+    **{
+        f"--mask {text}": (lambda text=text: parse_mask(text), (f"'{text}'", *quoted))  # type: ignore[misc]
+        for text, quoted in {
+            "windows:3": ("write window:256 or window:256,0",),
+            "3": ("window:256", "documents:", "file.npy,block=128"),
+            "window:3,4,5": ("write window:256",),
+            "window:global=3": ("write window:256",),
+            "local+global:3": ("write local+global:256,global=4",),
+            "documents:3,a=4": ("write documents:100,300,50",),
+            "documents:a=4,3": ("write documents:100,300,50",),
+            "butterfly:3,4": ("write butterfly:128",),
+            "random:0.5": ("write random:0.25,block=128,seed=0",),
+            "mask.npy": ("no block size", "mask.npy,block=128"),
+        }.items()
+    },
+    "an extent of a mask": (lambda: parse_mask("window:-3"), ("'-3'", "whole number")),
+    "no density": (lambda: parse_mask("random:half,block=3"), ("'half'", "from 0 to 1")),
+    "a mask file that is not there": (
+        lambda: parse_mask("none/mask.npy,block=3"),
+        ("'none/mask.npy'", "does not exist"),
+    ),
+    "a mask file that is none": (
+        lambda: parse_mask(f"{IN_A_FILE},block=3"),
+        (str(IN_A_FILE), "cannot be read as a NumPy matrix"),
+    ),
+    "a mask of one row of numbers": (lambda: BlockMask.of([1, 2], 3), ("matrix", "(2,)", "int64")),
+    "a mask of text": (lambda: BlockMask.of([["a"]], 3), ("(1, 1)", "<U1")),
+    "mask blocks of no rows": (lambda: BlockMask.of([[1]], 0), ("blocks of 0 rows", "at least 1")),
+    "a mask of another size": (
+        shape(mask=BlockMask.of([[1]], 3)),
+        ("1 x 1 blocks", "4 queries and 4 keys", "3 and 3", "2 x 2"),
+    ),
+    "too many blocks": (
+        lambda: AttentionShape(10**9, 10**9, 4, mask=Random(0.1, 1)),
+        ("random:0.1,block=1,seed=0", "1000000000 x 1000000000", "larger blocks"),
+    ),
+    "a butterfly of too many blocks": (
+        lambda: AttentionShape(10**9, 10**9, 4, mask=Butterfly(1)),
+        ("butterfly:1", "1000000000 x 1000000000", "larger blocks"),
+    ),
+    "density": (lambda: Random(1.5, 3), ("density of a mask is 1.5", "from 0 to 1")),
+    "left": (lambda: Window(-1, 0), ("left extent", "-1", "at least 0")),
+    "right": (lambda: LocalGlobal(0, -2, 1), ("right extent", "-2", "at least 0")),
+    "tokens": (lambda: LocalGlobal(1, 1, 0), ("0 global tokens", "at least 1")),
+    "a document of no rows": (lambda: Documents((3, 0)), ("document has 0 rows", "at least 1")),
+    "no document": (lambda: Documents(()), ("no document", "at least one")),
+    "documents of other rows": (
+        shape(mask=Documents((3, 2))),
+        ("5 rows", "4 queries and 4 keys"),
     ),
     "schedule": (lambda: family("flas2"), ("'flas2'", "'flash2'", "standard_tiled")),
     "a memory of no words": (lambda: bounds.lower_bounds(SHAPE, 0), ("M is 0 words", "1")),
@@ -169,19 +231,26 @@ MODULES = (
     "tiles",
     "training",
     "bounds_backward",
+    "interconnect",
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
         "standard", "standard_tiled", "flash1", "flash2", "dropout", "dropout_backward",
+        "ranks", "ring", "ulysses", "tree_decoding",
+        "flash2_packed", "split_kv", "paging", "nested",
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
+    *(f"schedule.masks.{name}" for name in (
+        "window", "documents", "local_global", "blocks", "causal_blocks", "patterns", "parsing",
+    )),
     *(f"reading.{name}" for name in (
-        "count", "check", "gradients", "execute", "formula", "residency", "walk", "extent",
-        "traffic",
+        "count", "check", "gradients", "execute", "pages", "formula", "residency", "walk", "extent",
+        "traffic", "lockstep", "holdings", "rank_extent",
     )),
 )  # fmt: skip
 
-# Python itself would have to hand out no loader for a path that ends in .py.
-UNREACHABLE = {"is not a Python file"}
+# Python itself would have to hand out no loader for a path that ends in .py; an IndexError is what
+# a sequence raises (tests/test_relation.py), and no IosimError.
+UNREACHABLE = {"is not a Python file", "IndexError"}
 
 
 def raises_of(module: str) -> dict[tuple[str, int], str]:
@@ -201,7 +270,7 @@ def raises_of(module: str) -> dict[tuple[str, int], str]:
 def all_mistakes(folder: Path) -> list[Callable[[], object]]:
     zeros = np.zeros((8, 4))
     actions = [action for action, _ in EXAMPLES.values()]
-    for refused in (test_tree.REFUSED, test_nested.REFUSED):
+    for refused in (test_tree.REFUSED, test_nested.REFUSED, test_ranks.WRONG):
         actions += [build for build, _ in refused.values()]
     for schedule, _ in test_check.WRONG.values():
         actions += [
@@ -220,6 +289,7 @@ def all_mistakes(folder: Path) -> list[Callable[[], object]]:
         path.write_text(text, encoding="utf-8")
         actions.append(lambda p=path: family(f"{p}:mine").build(SHAPE, br=2))  # type: ignore[misc]
     actions.append(lambda: family(f"{folder / 'none.py'}:mine"))
+    actions += [run for run, _, _ in test_decoding.REFUSED.values()]
     return actions
 
 

@@ -66,4 +66,4 @@ def test_a_page_shows_what_the_command_prints(
 
 def test_there_are_commands_to_compare() -> None:
     assert len(COMMANDS) >= 1
-    assert shown(ROOT / "docs" / "own-schedule.md")[0].output.startswith("schedule ")
+    assert shown(ROOT / "docs" / "own-schedule.md")[0].output.startswith("n_q = 8 192, ")

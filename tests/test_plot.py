@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from iosim import cli
-from iosim.bounds import BOUNDS, lower_bounds, regime
+from iosim.bounds import BOUNDS, bounds_of, lower_bounds, regime
 from iosim.errors import IosimError
 from iosim.plot import figures
 from iosim.plot.draw import draw_constants, draw_traffic
@@ -315,7 +315,7 @@ def test_a_map_needs_two_tile_sizes() -> None:
 
 
 def test_every_axis_has_a_label_with_its_unit(figure: Figure) -> None:
-    units = ("(words", "(rows", "(no unit)")
+    units = ("(words", "(rows", "(bytes)", "(no unit)")
     for ax in figure.axes:
         assert any(unit in ax.get_ylabel() for unit in units)
         shown = any(label.get_visible() for label in ax.get_xticklabels())
@@ -540,3 +540,27 @@ def test_regimes_of_memories_that_no_range_is_long_enough_for() -> None:
     memories = [1, 2**40, 2**70]
     found = against_memory(SHAPE, memories, choose(["standard"])).regimes
     assert (found[0].first, found[-1].last) == (1, 2**70)
+
+
+def test_a_figure_of_backward_passes_has_bounds_of_backward_passes_alone() -> None:
+    names = ("standard_backward", "flash1_backward", "flash2_backward", "flash2_backward_q")
+    swept = against_memory(SHAPE, SMALL.memories, choose(names))
+    assert {bound.name for bound in swept.bounds} <= set(bounds_of("backward"))
+    universal = {bound.name for bound in swept.bounds if not bound.schedules}
+    assert "backward_compulsory" in universal
+    assert universal <= {"backward_compulsory", "backward_general"}
+    for bound in swept.bounds:
+        for x, words in zip(bound.xs, bound.words, strict=True):
+            for point in _fitting(swept, x, bound.schedules):
+                case = swept.case(x)
+                claimed = bounds_of("backward")[bound.name](case.shape, case.words, point.checked)
+                assert words <= claimed.words <= point.words
+
+
+def test_in_a_figure_of_both_passes_no_bound_is_on_every_schedule() -> None:
+    swept = against_memory(SHAPE, SMALL.memories, choose(["flash2", "flash2_backward"]))
+    whom = {bound.name: bound.schedules for bound in swept.bounds}
+    assert whom["compulsory"] == ("flash2",)
+    assert whom["backward_compulsory"] == ("flash2_backward",)
+    for name, schedules in whom.items():
+        assert schedules == (("flash2_backward" if "backward" in name else "flash2"),)

@@ -15,11 +15,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from iosim import bounds
-from iosim.errors import IosimError
+from iosim.errors import CapacityError, IosimError
 from iosim.proofs.page import fill
 from iosim.proofs.statement import FOLDER, Statement, evaluate, sides, statements, without_comments
 from iosim.proofs.theorems import CITED, THEOREMS, Theorem, theorem
-from iosim.reading.check import check
+from iosim.reading.check import Checked, check
 from iosim.reading.count import count, total_words
 from iosim.reading.traffic import Traffic
 from iosim.schedule import family
@@ -29,6 +29,7 @@ from iosim.verify.registry import checks
 from iosim.verify.sandwich import LAWS, Law
 
 ids = [each.id for each in THEOREMS]
+BOUNDS = bounds.bounds_of("forward") | bounds.bounds_of("backward")
 
 
 @cache
@@ -47,6 +48,10 @@ def flash1(n_q: int, n_k: int, d: int, br: int, bc: int) -> Traffic:
 
 def flash2(n_q: int, n_k: int, d: int, br: int, bc: int) -> Traffic:
     return count(family("flash2").build(AttentionShape(n_q, n_k, d), br=br, bc=bc))
+
+
+def flash1_backward(n_q: int, n_k: int, d: int, br: int, bc: int) -> Traffic:
+    return count(family("flash1_backward").build(AttentionShape(n_q, n_k, d), br=br, bc=bc))
 
 
 def causal(name: str) -> Callable[[int, int, int, int, int], Traffic]:
@@ -91,6 +96,7 @@ MEANING: dict[str, Any] = {
     "Nat.max": max,
     "flash1": flash1,
     "flash2": flash2,
+    "flash1_backward": flash1_backward,
     "flash1_causal": causal("flash1"),
     "flash2_causal": causal("flash2"),
     "keys_seen": lambda nq, nk, br, i: min(nq, (i + 1) * br) + max(nk - nq, 0),
@@ -154,16 +160,16 @@ def leading(statement: Statement) -> list[int]:
 def test_what_a_record_says_it_backs_is_there() -> None:
     rows = {f"sandwich: {law.schedule}, {law.tiles}" for law in LAWS}
     for record in THEOREMS:
-        assert set(record.bounds) <= set(bounds.BOUNDS)
+        assert set(record.bounds) <= set(BOUNDS)
         assert set(record.checks) <= rows | set(checks())
     assert rows <= {row for record in THEOREMS for row in record.checks}
 
 
 def test_every_bound_is_proved_or_says_that_it_is_cited() -> None:
     proved = {name for record in THEOREMS for name in record.bounds}
-    assert proved | set(CITED) == set(bounds.BOUNDS)
+    assert proved | set(CITED) == set(BOUNDS)
     assert not proved & set(CITED)
-    for name, bound in bounds.BOUNDS.items():
+    for name, bound in BOUNDS.items():
         source = bound(AttentionShape(8, 8, 4), 64, None).source
         if name in CITED:
             assert "coq" not in source.lower()
@@ -172,7 +178,8 @@ def test_every_bound_is_proved_or_says_that_it_is_cited() -> None:
             cited = re.findall(r"proofs/coq/(\w+\.v), (\w+)", source)
             assert cited
             for file, of in cited:
-                assert (theorem(of).file, theorem(of).name) == (file, of)
+                assert theorem(of).file == file
+                assert of in (theorem(of).name, *theorem(of).also)
                 assert name in theorem(of).bounds
 
 
@@ -199,15 +206,15 @@ def test_an_unknown_theorem_and_an_unknown_file_are_named() -> None:
     [
         *("fused_bound_masked", "unfused_bound_masked", "general_bound_masked"),
         *("unfused_window_bound", "general_window_bound"),
+        *("backward_bound", "backward_bound_recomputing"),
     ],
 )
 @given(shape=strategies.shapes(rows=60, width=9), m=st.integers(2, 3000))
 def test_a_bound_is_the_least_traffic_that_its_theorem_leaves(
     name: str, shape: AttentionShape, m: int
 ) -> None:
-    record = theorem(name)
-    (of,) = record.bounds
-    words = bounds.BOUNDS[of](shape, m, None).words
+    of = theorem(name).bounds[0]
+    words = BOUNDS[of](shape, m, None).words
     known = {
         **EXECUTION,
         "vis": shape.batch * shape.heads * bounds.visible_pairs(shape),
@@ -220,13 +227,26 @@ def test_a_bound_is_the_least_traffic_that_its_theorem_leaves(
     assert words == 0 or not named(name).holds({**known, "es": words - 1})
 
 
+@given(n_q=small, n_k=small, d=small, m=st.integers(1, 1600))
+def test_the_bound_of_small_memories_is_the_least_that_its_theorem_leaves(
+    n_q: int, n_k: int, d: int, m: int
+) -> None:
+    found = bounds.small_memory(AttentionShape(n_q, n_k, d), m)
+    known = {**EXECUTION, "nq": n_q, "nk": n_k, "d": d, "M": m}
+    statement = named("small_memory_bound")
+    assert found.holds == (m <= d * d) == statement.applies(known)
+    if found.holds:
+        assert statement.holds({**known, "es": found.words})
+        assert found.words == 0 or not statement.holds({**known, "es": found.words - 1})
+
+
 @given(n=small, d=small, m=st.integers(2, 3000), words=st.integers(0, 10**6))
 def test_special_cases_follow_from_the_bounds(n: int, d: int, m: int, words: int) -> None:
     shape, masked = AttentionShape(n, n, d), AttentionShape(n, n, d, causal=True)
     known = {**EXECUTION, "N": n, "nq": n, "nk": n, "d": d, "dv": d, "M": m, "es": words}
 
     def agrees(name: str, bound: str, of: AttentionShape) -> bool:
-        return named(name).holds(known) == (words >= bounds.BOUNDS[bound](of, m, None).words)
+        return named(name).holds(known) == (words >= BOUNDS[bound](of, m, None).words)
 
     assert agrees("fused_bound", "fused", shape)
     assert agrees("fused_bound_constant_4", "fused", shape)
@@ -235,8 +255,29 @@ def test_special_cases_follow_from_the_bounds(n: int, d: int, m: int, words: int
     assert agrees("general_bound", "general", shape)
     assert agrees("unfused_bound_large_memory", "whole_rows_large_memory", shape)
     assert agrees("general_bound_large_memory", "general_large_memory", shape)
+    assert agrees("backward_bound_constant_10", "backward_fused_again", shape)
+    assert agrees("backward_bound_constant_12", "backward_fused", shape)
+    assert agrees("general_bound", "backward_general", shape)
     if named("general_bound_constant_1").applies(known):
         assert agrees("general_bound_constant_1", "general", shape)
+
+
+@given(
+    shape=strategies.shapes(rows=60, width=9), m=st.integers(2, 3000), made=st.integers(0, 10**5)
+)
+def test_the_bound_with_the_words_made_is_that_of_its_theorem(
+    shape: AttentionShape, m: int, made: int
+) -> None:
+    checked = Checked(
+        *(m, m, True, True, False, False), ("dQ", "dK", "dV"), once=True, gradient_words_made=made
+    )
+    words = BOUNDS["backward_fused_made"](shape, m, checked).words
+    pairs = shape.batch * shape.heads * bounds.visible_pairs(shape)
+    known = {**EXECUTION, "vis": pairs, "d": shape.head_dim, "dv": shape.value_dim, "M": m}
+    statement = named("backward_bound_news")
+    known["news"] = lambda es: made
+    assert statement.holds({**known, "es": words})
+    assert words == 0 or not statement.holds({**known, "es": words - 1})
 
 
 # The laws of `verify sandwich` are those of the theorems.
@@ -302,6 +343,7 @@ def test_counts_lie_in_the_sandwich(record: Theorem, data: st.DataObject) -> Non
         *("flash1_traffic", "flash1_reads_writes", "flash2_traffic", "flash2_reads_writes"),
         *("flash1_causal_traffic", "flash2_causal_traffic"),
         *("flash1_causal_exact", "flash2_causal_exact"),
+        *("flash1_backward_traffic", "flash1_backward_reads", "flash1_backward_writes"),
     ],
 )
 @given(nq=small, nk=small, d=small, br=small, bc=small, k=st.integers(1, 4))
@@ -335,6 +377,34 @@ def test_printed_tiles_fit_in_the_range_of_the_theorem(d: int, n: int, more: int
     shape = AttentionShape(n, n, d)
     tiles = PROVED["flash1_printed_sandwich"].rule(family("flash1"), shape, least + more)
     assert check(family("flash1").build(shape, **tiles)).peak_words <= least + more
+
+
+@given(nq=small, nk=small, d=st.integers(1, 12), br=small, m=st.integers(1, 3000))
+def test_printed_backward_tiles_fit_nowhere(nq: int, nk: int, d: int, br: int, m: int) -> None:
+    known = {**MEANING, "nq": nq, "nk": nk, "d": d, "br": br, "M": m}
+    assume(named("flash1_backward_never_fits").applies(known))
+    backward = family("flash1_backward")
+    shape = AttentionShape(nq, nk, d)
+    assert backward.paper is not None
+    bc = backward.paper(shape, m)["bc"]
+    assert bc == cdiv(m, 4 * d), "the premise that a whole block of keys is there"
+    with pytest.raises(CapacityError, match=f"but M is {m} words"):
+        check(backward.build(shape, br=br, bc=bc), capacity=m)
+
+
+@given(nq=small, nk=small, d=small, dv=small, br=small, bc=small)
+def test_flash2_backward_is_the_witness_and_what_it_takes_to_be_free(
+    nq: int, nk: int, d: int, dv: int, br: int, bc: int
+) -> None:
+    """The witness moves neither LSE and D nor the first words of dQ, and D is made nowhere."""
+    known: dict[str, Any] = {**EXECUTION, "nq": nq, "nk": nk, "d": d, "dv": dv, "bc": bc}
+    known["Traffic.traffic"] = MEANING["traffic"]
+    (claim,) = named("backward_attained").numbers
+    witness = evaluate(sides(claim)[1], known)
+    shape = AttentionShape(nq, nk, d, value_dim=dv, dtype="float32")
+    traffic = count(family("flash2_backward").build(shape, br=br, bc=bc))
+    statistics = cdiv(nk, bc) * 2 * nq
+    assert traffic.total_words == witness + statistics + nq * d + nq * (2 * dv + 1)
 
 
 @pytest.mark.parametrize(

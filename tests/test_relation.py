@@ -6,10 +6,11 @@ import naive
 import numpy as np
 import pytest
 import strategies
-from hypothesis import assume, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from iosim.schedule import Causal, Dim
+from iosim.schedule.masks import BlockMask
 from iosim.schedule.nested import seen as rows_seen
 from iosim.schedule.relation import PairSums, floor_sum, joined, ranges_of, relation_of
 from iosim.shape import AttentionShape
@@ -127,7 +128,15 @@ def tiles(dim: Dim) -> list[range]:
     return [range(*dim.range(i)) for i in range(dim.blocks)]
 
 
+ONES = BlockMask.of(np.ones((5, 4)), 4, 5)
+FIRST_ROW = BlockMask.of([[1], [0]], 5, 9)
+
+
+@settings(max_examples=300)
 @given(strategies.shapes(rows=20, masked=True, heads=False), small, small)
+# A key tile that the diagonal just leaves out of a class; tiles after one over an edge of the mask.
+@example(AttentionShape(20, 20, 1, causal=True, mask=ONES), 4, 1)
+@example(AttentionShape(9, 9, 1, mask=FIRST_ROW), 2, 3)
 def test_every_mask_is_its_matrix(shape: AttentionShape, br: int, bc: int) -> None:
     query, key, mask = Dim("query", shape.n_q, br), Dim("key", shape.n_k, bc), relation_of(shape)
     seen = naive.visible_of(shape)

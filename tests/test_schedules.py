@@ -14,6 +14,7 @@ from iosim.reading.count import count
 from iosim.schedule import Move, families, family
 from iosim.schedule.listing import listing
 from iosim.schedule.operations import operations
+from iosim.schedule.square_tiling import listed
 from iosim.schedule.tree import Compute, nodes
 from iosim.shape import AttentionShape
 
@@ -23,21 +24,20 @@ sizes = st.integers(1, 12)
 
 def test_the_registry() -> None:
     assert strategies.FORWARD == (
-        "standard",
-        "standard_passes",
-        "standard_tiled",
-        "flash1",
-        "flash2",
+        *("standard", "standard_passes", "standard_tiled", "square_tiling", "flash1", "flash2"),
+        *("flash2_packed", "split_kv", "ring", "ulysses", "tree_decoding"),
     )
-    assert list(families()) == [*strategies.FORWARD, *strategies.BACKWARD]
+    assert set(families()) == {*strategies.FORWARD, *strategies.BACKWARD}
     for name, known in families().items():
         assert known.name == name
         assert family(name) == known
         assert known.source
         assert known.summary
-        assert known.tiles == tuple(inspect.signature(known.build).parameters)[1:]
+        sizes = tuple(inspect.signature(known.build).parameters)[1:]
+        assert (*known.tiles, *known.settings) == sizes
         assert name in strategies.NAMES
     assert {name for name, known in families().items() if known.paper} == {
+        "square_tiling",
         "flash1",
         "flash2",
         "flash1_backward",
@@ -164,9 +164,22 @@ def test_flash2_listings_hold_no_statistics_in_slow_memory() -> None:
 def test_every_operation_is_used_and_takes_what_it_is_given() -> None:
     used = {
         node.operation
-        for known in families().values()
-        for shape in (AttentionShape(8, 8, 8), AttentionShape(8, 8, 8, dropout=0.5))
-        for node, _ in nodes(known.build(shape, **dict.fromkeys(known.tiles, 2)).body)
+        for shape in (
+            AttentionShape(8, 8, 8, heads=2),
+            AttentionShape(8, 8, 8, 8, 1, 2, dropout=0.5),
+        )
+        for built in [
+            *(
+                known.build(
+                    shape,
+                    **dict.fromkeys(known.tiles, 2),
+                    **({"ranks": 2} if "ranks" in known.settings else {}),
+                )
+                for known in families().values()
+            ),
+            listed(AttentionShape(8, 8, 8), 2, maximum=False),
+        ]
+        for node, _ in nodes(built.body)
         if isinstance(node, Compute)
     }
     assert used == set(operations()) == set(naive.FLOPS)

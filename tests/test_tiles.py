@@ -13,7 +13,7 @@ from iosim.schedule import Family, Schedule, families, family
 from iosim.shape import Alignment, AttentionShape
 from iosim.tiles import RULES, choose_tiles, full_tile_peak
 
-TILED = ("flash1", "flash2", "standard_tiled")
+TILED = ("flash1", "flash2", "standard_tiled", "square_tiling")
 tiled = st.sampled_from(TILED)
 
 

@@ -38,11 +38,16 @@ ORDERS = ("flash2", "flash1", "split", "standard", "tiled standard")
 
 def run(order, dtype, q, k, v, cuts, visible=None, scale=None):
     """(Execution, O, LSE) of an order of computing attention."""
-    longest = max(np.diff((0, *cuts)))
+    lengths = np.diff((0, *cuts))
+    longest, alike = max(lengths), len(set(lengths)) == 1
     plan = {
         "flash2": {"tiles": len(cuts), "largest_tile": longest},
         "flash1": {"tiles": len(cuts), "largest_tile": longest, "stored_output_per_tile": True},
-        "split": {"splits": len(cuts), "largest_tile": longest},
+        "split": {
+            "splits": len(cuts),
+            "largest_tile": longest,
+            "split_keys": longest if alike else None,
+        },
         "standard": {"stored_scores": True},
         "tiled standard": {"stored_scores": True, "tiles": len(cuts), "largest_tile": len(k)},
     }[order]
@@ -137,7 +142,7 @@ def test_weights_below_the_least_float16():
     assert agrees(O, truth, elementwise_error(execution, q, k, v, scale=1.0)[0])
 
 
-SCHEDULES = ("flash2", "flash1", "standard", "standard_tiled")
+SCHEDULES = ("flash2", "flash1", "split_kv", "standard", "standard_tiled")
 
 
 def executed(name, dtype, n, d, rows):
@@ -201,7 +206,7 @@ def test_the_sums_of_neighbours_are_those_of_a_double_loop():
     s = q @ k.T / math.sqrt(3)
     p = np.exp(s - lse[:, None])
     rows = Rows(O, lse, p, s, abs(s), q / math.sqrt(3), k, v, np.zeros((9, 1)), np.ones(()))
-    found = runs(rows)
+    found, whole = runs(rows, 4), runs(rows)
 
     def neighbours(terms):
         """The largest |sum over neighbours| that ends at each term."""
@@ -214,6 +219,13 @@ def test_the_sums_of_neighbours_are_those_of_a_double_loop():
             assert found.largest[i, c] == pytest.approx(max(ending))
             assert found.squares_o[i, c] == pytest.approx(sum(x**2 for x in ending))
             assert found.moved[i, c] == pytest.approx(max(neighbours(p[i] * (v[:, c] - O[i, c]))))
+            split = [sum(p[i, a : a + 4] * (v[a : a + 4, c] - O[i, c])) for a in (0, 4, 8)]
+            assert found.splits_o[i, c] == pytest.approx(sum(x**2 for x in split))
+            assert whole.splits_o[i, c] == pytest.approx(0, abs=1e-30)
+        assert found.splits_p[i, 0] == pytest.approx(
+            sum(sum(p[i, a : a + 4]) ** 2 for a in (0, 4, 8))
+        )
+        assert whole.splits_p[i, 0] == pytest.approx(1)
         assert found.squares_l[i, 0] == pytest.approx(sum(sum(p[i, :t]) ** 2 for t in range(1, 10)))
         for j in range(9):
             ending = neighbours(q[i] * k[j] / math.sqrt(3))

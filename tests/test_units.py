@@ -191,3 +191,20 @@ def test_unknown_names_the_kind_the_value_and_the_known() -> None:
     with pytest.raises(IosimError, match=r"^unknown dtype 'fp16'; did you mean 'float16'\? known:"):
         units.item_bytes("fp16")
     assert units.unknown("device", "zzz", ["A100"]) == "unknown device 'zzz'; known: A100"
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_probability_is_read_as_it_is_written(p: float) -> None:
+    assert units.parse_probability(repr(p)) == p
+
+
+@pytest.mark.parametrize("text", ["1", "-0.1", "nan", "inf", "10%", "", "0,1"])
+def test_what_is_no_probability_below_one_is_refused(text: str) -> None:
+    with pytest.raises(IosimError, match=r"is not a number from 0 up to, but not including, 1"):
+        units.parse_probability(text)
+
+
+def test_the_types_of_operands_have_sizes_and_those_of_masks_are_none() -> None:
+    assert [units.item_bytes(dtype) for dtype in units.DTYPES] == [2, 2, 4, 8]
+    with pytest.raises(IosimError, match="unknown dtype 'uint8'"):
+        units.item_bytes("uint8")

@@ -23,7 +23,7 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
     Addresses in bytes, strides in bytes by (batch, head, row); O and LSE are contiguous over
     (batch, head, row). `offset`: query r sees the keys up to r + offset. `scale` counts in bits.
     """
-    block, lane_number, thread = lane.block, lane.lane_number, lane.thread
+    block, blocks, lane_number, thread = lane.block, lane.blocks, lane.lane_number, lane.thread
     barrier, warp_barrier = lane.barrier, lane.warp_barrier
     commit_copies, wait_for_copies = lane.commit_copies, lane.wait_for_copies
     shared_base, store_float, logarithm = lane.shared_base, lane.store_float, lane.logarithm
@@ -52,6 +52,7 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
     steps_per_tile = v.keys // v.step
     m_tiles, warp_rows = v.m_tiles, 16 * v.m_tiles
     causal, padded = v.causal, v.width != v.head_dim
+    heads_first, longest_first = v.heads_first, v.causal and not v.ascending
     alternate, backwards = v.order == "snake", v.order == "reverse"
     double = v.stages == 2
     pitch, q_bytes, kv_bytes = v.layout.pitch, v.q_bytes, v.kv_bytes
@@ -65,9 +66,14 @@ def flash2(lane: Any, v: Variant) -> Callable[..., None]:
         Q, K, V, O, LSE, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
         n_q, n_k, heads, group, offset, tiles, scale,
     ):  # fmt: skip
-        number = block() // tiles
-        i = block() - number * tiles
-        if causal:  # the longest first
+        if heads_first:
+            all_heads = blocks() // tiles
+            i = block() // all_heads
+            number = block() - i * all_heads
+        else:
+            number = block() // tiles
+            i = block() - number * tiles
+        if longest_first:
             i = tiles - 1 - i
         batch = number // heads
         head = number - batch * heads

@@ -67,8 +67,13 @@ def infer(known: Known, call: KernelCall, given: Given) -> Inferred:
     most = f"the most that {axes.get('query tiles', axes.get('key tiles', 0))} tiles hold"
     queries = said if "query tiles" in axes else None
     keys = said if "key tiles" in axes else None
-    n_q = settle("n_q", "--seq-len", (queries, most), (given.n_k or keys, "as many as keys"))
-    n_k = settle("n_k", "--kv-len", (keys, most), (n_q, "as many as queries"))
+    # Keys are split where queries are few: their number is in neither, and not that of the queries.
+    split = known.facts.role in ("split_forward", "split_merge")
+    if split:
+        n_q, n_k = given.n_q, given.n_k
+    else:
+        n_q = settle("n_q", "--seq-len", (queries, most), (given.n_k or keys, "as many as keys"))
+        n_k = settle("n_k", "--kv-len", (keys, most), (n_q, "as many as queries"))
     batch = settle("batch", "--batch", (axes.get("batch"), ""), (1, "one sequence"))
     heads = settle("heads", "--heads", (axes.get("heads"), ""), _heads(axes, batch))
     kv_heads = settle("kv_heads", "--kv-heads", (heads, "as many as heads"))
@@ -82,6 +87,8 @@ def infer(known: Known, call: KernelCall, given: Given) -> Inferred:
         causal = False
         assumed.append("no causal mask is assumed (--causal states one)")
     needed = {"--seq-len": n_q, "--heads": heads, "--head-dim": width}
+    if split:
+        needed["--kv-len"] = n_k
     missing = [option for option, value in needed.items() if value is None]
     if missing or n_q is None or n_k is None or heads is None or width is None:
         return Inferred(None, (f"the shape is not known; give {', '.join(missing)}",))

@@ -66,7 +66,7 @@ def audit(
     kv_len: int | None,
     **shape: Any,
 ) -> None:
-    """Set what a profiler saw of attention kernels beside the prediction, level by level.
+    """Set the bytes that a profiler saw beside the prediction.
 
     iosim audit -- python program.py profiles every kernel that PROGRAM launches (the -- is needed);
     with --csv or --recording no GPU is needed. Shapes are told from names and grids where these say

@@ -10,6 +10,7 @@ import click
 from iosim.bounds import Bound, lower_bounds, regime
 from iosim.cli import options
 from iosim.cli.cases import Case, cases, schedules, simulations_of
+from iosim.interconnect import queries_stay
 from iosim.output import render, write_text
 
 COLUMNS = (
@@ -35,7 +36,8 @@ def bound(direction: str | None, form: str, output: Path | None, **given: Any) -
     """Give lower bounds, with their regime and range.
 
     Words cover batch and heads. With --schedule, holds says whether each bound may be claimed for
-    that schedule; without, only the bounds of every schedule of the pass are claimed.
+    that schedule; without, only the bounds of every schedule of the pass are claimed. On several
+    devices (--ranks) words are over all of them, and queries_stay bounds what they send.
     """
     records = [
         {
@@ -86,4 +88,7 @@ def _claims(
                     found = replace(
                         found, holds=False, reason=f"the schedule needs {peak} words, more than M"
                     )
-                yield family.name, found
+                yield run.schedule.name if run.among else family.name, found
+            between = queries_stay(run.schedule)
+            if between is not None:
+                yield family.name, between

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import simulations
+from iosim.cli.cases import SETTINGS, simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import pair_meaning
 from iosim.reading.formula import Formula, Polynomial, formula
+from iosim.reading.unmet import unmet_words
 from iosim.report import Simulation
 from iosim.schedule.listing import Line, line_numbers, listing
 from iosim.units import format_bytes, format_count
@@ -40,6 +41,11 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
     for line in _first_lines(run):
         read, write, add = (found.words(d, line=line.text) for d in ("read", "write", "add"))
         words = found.words(line=line.text).value(found.values)
+        sent = found.words("interconnect", line=line.text)
+        between = {
+            "interconnect_formula": str(sent),
+            "interconnect_words": sent.value(found.values),
+        }
         yield {
             "schedule": run.schedule.name,
             "line": line.number,
@@ -51,7 +57,9 @@ def _records(run: Simulation) -> Iterator[dict[str, Any]]:
             "write_words": write.value(found.values),
             **_added(add, found),
             "share": words / run.traffic.total_words,
+            **(between if run.schedule.ranks is not None else {}),
             **{key: head[key] for key in ("n_q", "n_k", "head_dim", "heads", "br", "bc")},
+            **{key: head[key] for key in SETTINGS if key in head},
         }
 
 
@@ -88,7 +96,7 @@ def _page(run: Simulation) -> str:
 
 def _heading(run: Simulation) -> str:
     shape = run.schedule.shape
-    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.tiles.sizes.items())
+    sizes = ", ".join(f"{_TILE_NAMES.get(n, n)} = {s}" for n, s in run.sizes.items())
     mask = f", causal ({shape.align})" if shape.causal else ""
     if shape.mask is not None:
         mask += f", mask {shape.mask}"
@@ -101,8 +109,8 @@ def _heading(run: Simulation) -> str:
     )
 
 
-_TILE_NAMES = {"br": "B_r", "bc": "B_c"}
-_VERBS = {"read": "reads", "write": "writes", "add": "adds to"}
+_TILE_NAMES = {"br": "B_r", "bc": "B_c", "page_size": "page size", "ranks": "p"}
+_VERBS = {"read": "reads", "write": "writes", "add": "adds to", "interconnect": "sends"}
 
 
 def _indent(line: Line) -> str:
@@ -116,14 +124,21 @@ def _moves(run: Simulation, found: Formula, line: Line) -> Iterator[str]:
     for entry in entries:
         words = entry.words.value(found.values)
         yield f"{indent}{_VERBS[entry.direction]} {entry.tensor}: {_equation(entry.words, words)}"
-    if entries:
-        together = found.words(line=line.text)
+    for between in (True, False):
+        some = [entry for entry in entries if (entry.direction == "interconnect") == between]
+        if not some:
+            continue
+        together = sum((entry.words for entry in some), Polynomial({}))
         words = together.value(found.values)
-        share = f"{100 * words / run.traffic.total_words:.1f} % of all words"
-        if len(entries) > 1:
+        whole = run.traffic.interconnect_words if between else run.traffic.total_words
+        share = f"{100 * words / whole:.1f} % of all words{' between devices' if between else ''}"
+        if len(some) > 1:
             yield f"{indent}together {_equation(together, words)}, {share}"
         else:
             yield f"{indent}{share}"
+        unmet = unmet_words(run.schedule).get(line.text, 0)
+        if unmet:
+            yield f"{indent}{format_count(unmet)} of these words are of tiles that the mask hides"
 
 
 def _equation(formula: Polynomial, words: int) -> str:
@@ -140,6 +155,7 @@ def _totals(run: Simulation, found: Formula) -> Iterator[str]:
             words, size = getattr(traffic, f"{name}_words"), getattr(traffic, f"{name}_bytes")
             yield f"{verb} {polynomial} = {format_count(words)} words, {format_bytes(size)}"
     yield f"in all {format_count(traffic.total_words)} words, {format_bytes(traffic.total_bytes)}"
+    yield from _between_devices(run, found)
     peak = f"holds at most {format_count(traffic.peak_words)} words"
     if run.sram_words is not None:
         verdict = "fits" if run.fits else "does not fit"
@@ -152,19 +168,48 @@ def _totals(run: Simulation, found: Formula) -> Iterator[str]:
         )
 
 
+def _between_devices(run: Simulation, found: Formula) -> Iterator[str]:
+    shares, traffic = run.traffic.ranks, run.traffic
+    if not shares:
+        return
+    yield (
+        f"sends between devices {found.words('interconnect')} = "
+        f"{format_count(traffic.interconnect_words)} words, "
+        f"{format_bytes(traffic.interconnect_bytes)}"
+    )
+    sent, received, moved = (
+        format_count(max(getattr(share, f"{way}_words") for share in shares))
+        for way in ("send", "receive", "total")
+    )
+    yield f"a device sends at most {sent} words, receives {received}, and reads and writes {moved}"
+    if run.interconnect is not None:
+        yield (
+            f"lower bound between devices ({run.interconnect.name}) "
+            f"{format_count(run.interconnect.words)} words"
+        )
+
+
 def _legend(found: Formula) -> Iterator[str]:
     for symbol, value in found.legend().items():
-        meaning = pair_meaning(symbol) or _SYMBOLS.get(symbol, "")
+        base = symbol.removesuffix("_p")
+        meaning = pair_meaning(symbol) or _SYMBOLS.get(base, "")
+        meaning += ", on each rank" if base != symbol else ""
         yield f"  {symbol} = {format_count(value)}{'  ' if meaning else ''}{meaning}"
 
 
 _SYMBOLS = {
+    "p": "ranks",
+    "p_o": "other ranks, p - 1",
+    "p_r": "rounds of pairwise exchanges, log2 p",
     "b": "sequences in the batch",
     "h_kv": "heads of keys and values",
     "g": "query heads for each of them",
     "T_r": "tiles of queries, ceil(n_q / B_r)",
     "T_c": "tiles of keys, ceil(n_k / B_c)",
     "T_v": "tiles of value columns",
+    "T_g": "tiles of query heads of a group, ceil(g / heads in a tile)",
+    "T_p": "pages",
+    "s": "splits that are not empty",
     "n_q": "queries",
     "n_k": "keys",
     "d": "words of a row",

@@ -111,22 +111,33 @@ def run(ctx: click.Context, /, form: str, output: Path | None, seed: int, **give
 @click.option(
     "--emulate", is_flag=True, help="Count on the lane emulator instead: no GPU, small shapes."
 )
-def measure(form: str, output: Path | None, emulate: bool, **given: Any) -> None:
+@click.option(
+    "--heads-first",
+    is_flag=True,
+    help="Launch the heads of a query tile one after another, not the tiles of a head (flash2).",
+)
+def measure(form: str, output: Path | None, emulate: bool, heads_first: bool, **given: Any) -> None:
     """Run kernels under Nsight Compute and set the counters beside the count.
 
     SM is between L2 and the multiprocessors, which the theorem is about; HBM depends on the L2 too.
     With --format json the output is a recording for iosim verify --measured.
     """
     chosen = _chosen(given, ("flash2",))
+    for schedule in chosen:
+        if heads_first and schedule.name != "flash2":
+            raise IosimError(
+                f"--heads-first is an order of flash2's grid, but --schedule has {schedule.name}; "
+                "leave one of them out"
+            )
     if emulate:
         from iosim.gpu.emulate import recording
 
-        found = recording(chosen)
+        found = recording(chosen, heads_first=heads_first)
     else:
         _need_backend()
         from iosim.gpu.measure import measure as run_measured
 
-        found = run_measured(chosen)
+        found = run_measured(chosen, tuned={"heads_first": heads_first})
     document = found.to_dict()
     if form == "json":
         write_text(output, json.dumps(document, indent=1, allow_nan=False) + "\n")

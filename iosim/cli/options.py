@@ -59,6 +59,16 @@ def _memory_sizes(text: str) -> tuple[units.MemorySize, ...]:
     return tuple(units.parse_memory_size(part) for part in text.split(","))
 
 
+def _slow_bytes(text: str) -> int:
+    size = units.parse_memory_size(text)
+    if size.unit == "words":
+        raise IosimError(
+            f"'{text}' counts words, but the words of slow memory are not all of one size; "
+            "write 80GB or 80GiB"
+        )
+    return size.amount
+
+
 def _dtype(text: str) -> str:
     units.item_bytes(text)
     return text
@@ -73,6 +83,9 @@ def _mask(text: str) -> Mask:
 def _output(ctx: click.Context, param: click.Parameter, text: str | None) -> Path | None:
     return None if text in (None, "-") else check_writable(text)
 
+
+BEST = "best"
+"""The value of --schedule that leaves the choice to the counts."""
 
 COUNT = Parsed("count", units.parse_count)
 PLACES = Parsed("places", lambda text: units.parse_sweep(text, minimum=0))
@@ -100,9 +113,11 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_passes, standard_tiled, flash1, flash2, their "
-    "backward passes standard_backward, flash1_backward, flash2_backward, flash2_backward_q, or "
-    "path/to/file.py:name for one of your own; several with commas.",
+    help="Schedules: standard, standard_passes, standard_tiled, square_tiling, flash1, flash2, "
+    "their backward passes standard_backward, flash1_backward, flash2_backward, flash2_backward_q, "
+    "for decoding flash2_packed, split_kv, on several devices ring, ulysses, tree_decoding, or "
+    "path/to/file.py:name for one of your own; several with commas. best: the one that moves the "
+    "fewest words and fits, for each shape and memory.",
 )
 direction = click.option(
     "--pass",
@@ -168,6 +183,11 @@ device = click.option(
     help="Take the shared memory of one thread block of a GPU: V100, A100, H100, H200, "
     "'RTX 3060 Ti' or 'RTX 4090'.",
 )
+hbm = click.option(
+    "--hbm",
+    type=Parsed("size", _slow_bytes),
+    help="Slow memory, 80GB: find the longest sequence that it holds.  [default: that of --device]",
+)
 br = click.option("--br", type=SWEEP, help="Rows of a tile of Q: B_r.")
 bc = click.option("--bc", type=SWEEP, help="Rows of a tile of K and V: B_c.")
 tiles = click.option(
@@ -175,6 +195,19 @@ tiles = click.option(
     type=click.Choice(["paper", "largest", "best"]),
     help="The rule for tile sizes that are not given: the paper's, the largest square tile that "
     "fits, or the one of the least traffic.",
+)
+ranks = click.option("--ranks", type=SWEEP, help="Devices, for ring, ulysses and tree_decoding: p.")
+splits = click.option(
+    "--splits", type=SWEEP, help="Splits of the keys, for split_kv.  [default: 2]"
+)
+pack = click.option(
+    "--pack",
+    type=SWEEP,
+    help="Query heads in a tile, for flash2_packed and split_kv.  [default: all of a key-value "
+    "head]",
+)
+page_size = click.option(
+    "--page-size", type=SWEEP, help="Rows of a page of K and V, for flash2_packed and split_kv."
 )
 form = click.option(
     "--format",
@@ -193,7 +226,7 @@ shape = _family(
     *(causal, align, mask, dropout),
 )
 memory = _family(sram, device)
-tile_sizes = _family(br, bc, tiles)
+tile_sizes = _family(br, bc, splits, pack, page_size, ranks, tiles)
 results = _family(form, output)
 simulation = _family(schedule, shape, memory, tile_sizes, results)
 
@@ -268,3 +301,12 @@ def resolve_sram_words(
     if not all(words):
         raise IosimError(f"--sram {sram[words.index(0)]} holds no word of {dtype}; give more")
     return words
+
+
+def resolve_hbm_bytes(hbm: int | None, device: Machine | None) -> int | None:
+    """Return the bytes of slow memory that the options state, --hbm before --device; None if none.
+
+    >>> resolve_hbm_bytes(None, machine("H200"))
+    141000000000
+    """
+    return hbm if hbm is not None or device is None else device.hbm_bytes

@@ -20,7 +20,14 @@ from iosim.shape import AttentionShape, Mask
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SWEPT = {"length": "--seq-len", "dim": "--head-dim", "memory": "--sram"}
+SWEPT = {
+    "length": "--seq-len",
+    "dim": "--head-dim",
+    "memory": "--sram",
+    "backward": "--sram",
+    "small_memory": "--sram",
+    "slow_memory": "--seq-len",
+}
 """The option that takes several values, by the figure."""
 
 STDOUT = Path("-")
@@ -84,14 +91,14 @@ def plot(
 ) -> None:
     """Draw traffic against length, dimension, memory or tile size.
 
-    WHAT is length (N), dim (d), memory (M), tiles (B_r and B_c), cache (LRU and OPT caches of
-    every size beside the explicit scratchpad; --seq-len 256 by default), rounding (errors, not
-    traffic) or measured (bytes that a GPU moves, against the count: of the recording given, else
-    of a run on the GPU that is here, else of a recording that comes with iosim). The option
-    that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim 32,64,128
-    or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
-    --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a
-    device.
+    WHAT is length (N), dim (d), memory (M), backward (M, for backward passes), small_memory (M
+    around d^2), slow_memory (bytes kept there, against N), tiles (B_r and B_c), cache (LRU and OPT
+    caches of every size beside the explicit scratchpad; --seq-len 256 by default), rounding
+    (errors, not traffic) or measured (bytes that a GPU moves, against the count: of the recording
+    given, else of a run on the GPU that is here, else of a recording that comes with iosim). The
+    option that the figure is against takes a list or a range: --seq-len 1k..64k:x2, --head-dim
+    32,64,128 or --sram 16KiB,64KiB,1MiB; the others take one value. The defaults are --seq-len 4k,
+    --head-dim 64, one head and --sram 100KiB. In a figure against memory, --device marks a device.
 
     The figure goes to the file of -o, or to WHAT.svg in this folder; its path is printed.
     """
@@ -121,7 +128,7 @@ def plot(
         dims = (figures.SHAPE.head_dim,)
     stated = options.resolve_heads(dims or None, heads, kv_heads, model)
     length = seq_len[0] if seq_len else figures.default_request(what).shape.n_q
-    marks = device if what == "memory" else None
+    marks = device if SWEPT.get(what) == "--sram" else None
     words = options.resolve_sram_words(sram, None if marks else device, dtype)
     shape = AttentionShape(
         n_q=length,
@@ -137,12 +144,13 @@ def plot(
         figures.Request(
             shape=shape,
             words=words[0] if words else _usual_words(what, shape),
-            lengths=seq_len or figures.LENGTHS,
+            lengths=seq_len or figures.default_request(what).lengths,
             dims=dims,
-            memories=words if words and what == "memory" else (),
+            memories=words if words and SWEPT.get(what) == "--sram" else (),
             schedules=schedule or (),
             rule=tiles,
             marked={marks.name: marks.fast_words(dtype)} if marks else {},
+            device=device.name if device else figures.Request.device,
         )
     )
     _write(drawn, output)

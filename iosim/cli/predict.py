@@ -67,11 +67,12 @@ def predict(
     device: str | None,
     **given: Any,
 ) -> None:
-    """Predict the bytes at every level of a GPU, and which level limits.
+    """Predict the bytes at every level of a GPU.
 
     All numbers are bytes: sm_fill from L2 into the SMs, l2_tex_read looked up in L2, dram_read and
-    dram_write between HBM and L2, with caches cold at the start. Without --cases it is about our
-    own kernels of a schedule. What is not known is null, and a note says why.
+    dram_write between HBM and L2, with caches cold at the start. limited_by is the level, or the
+    arithmetic, that takes longest. Without --cases it is about our own kernels of a schedule. What
+    is not known is null, and a note says why.
     """
     columns: tuple[str, ...] = SCHEDULE_COLUMNS
     if case_file is not None:
@@ -127,7 +128,7 @@ def _of_schedules(given: dict[str, Any], device: str | None) -> Iterator[dict[st
     for schedule in _planned(given, chosen.machine):
         calls, why = [], ""
         try:
-            calls = _calls(schedule, chosen)
+            calls = calls_of(schedule, chosen)
         except IosimError as error:
             why = str(error)
         keys = key_order(schedule) if calls else "forward"
@@ -143,7 +144,7 @@ def _of_orders(given: dict[str, Any], device: str | None) -> Iterator[dict[str, 
     for schedule in _planned(given, chosen.machine):
         if schedule.name != "flash2":
             raise IosimError(f"--orders is about flash2, not about --schedule {schedule.name}")
-        shape, (call,) = schedule.shape, _calls(schedule, chosen)
+        shape, (call,) = schedule.shape, calls_of(schedule, chosen)
         for each in orders(launch_of(schedule, call, chosen), chosen):
             record = each.to_dict()
             yield {
@@ -176,7 +177,7 @@ def _planned(given: dict[str, Any], machine: Machine) -> Iterator[Schedule]:
                 yield family.build(shape, **tiles)
 
 
-def _calls(schedule: Schedule, chosen: "Profile") -> list["KernelCall"]:
+def calls_of(schedule: Schedule, chosen: "Profile") -> list["KernelCall"]:
     """Return the launches of our kernels that run a schedule on a device, none if none does."""
     from iosim.device.case import RESERVED_BYTES, KernelCall
     from iosim.gpu.plan import KERNELS, Limits, launches

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from iosim.cli import options
-from iosim.cli.cases import cases, schedules, simulations_of
+from iosim.cli.cases import cases, schedules, simulations_of, with_settings
 from iosim.errors import IosimError
 from iosim.output import render, write_text
 from iosim.tiles import RULES
@@ -50,4 +50,4 @@ def tiles(direction: str | None, form: str, output: Path | None, **given: Any) -
             if {name for name in ("br", "bc") if given[name]} >= set(family.tiles):
                 chosen = RULES[-1:]  # nothing is left for a rule to choose
             records += [run.to_dict() for run in simulations_of(family, case, given, chosen)]
-    write_text(output, render(records, form, COLUMNS))
+    write_text(output, render(records, form, with_settings(COLUMNS, records)))

@@ -61,12 +61,14 @@ def verify(
 ) -> None:
     """Check the theorem and the exactness of attention over a grid.
 
-    Checks: exactness, counting, capacity, sandwich, exponents, lower_bounds, ratios, regimes. A row
-    passes, fails, or is a finding: what the mathematics says, found by the check itself, where
-    papers say otherwise or nothing. The exit code is 1 when any row fails.
+    Checks: exactness, gradients, counting, capacity, sandwich, exponents, lower_bounds, ratios,
+    regimes, small_memory, slow_memory. A row passes, fails, or is a finding: what the mathematics
+    says, found by the check itself, where papers say otherwise or nothing. The exit code is 1 when
+    any row fails.
 
-    With --schedule, the checks that go over schedules (exactness, counting, lower_bounds) take
-    these only, and the others, about fixed schedules, are left out. With --measured, a recording
+    With --schedule, the checks that go over schedules (exactness of forward ones and gradients of
+    backward ones, counting, lower_bounds) take these only, and the others, about fixed schedules,
+    are left out. With --measured, a recording
     of hardware counters is checked against the counts instead, which needs no GPU.
     """
     schedules = _schedules(schedule, only) if schedule else None
@@ -165,7 +167,7 @@ def table(
         f"{report.count('fail')} failed in {report.seconds:.1f} s"
     )
     if report.left_out:
-        yield f"Left out, being about fixed schedules: {', '.join(report.left_out)}."
+        yield f"Left out, being about other schedules: {', '.join(report.left_out)}."
     if report.count("finding"):
         yield (
             "A finding is no failure: it is what the mathematics says, and papers do not, "

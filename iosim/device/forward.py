@@ -78,8 +78,7 @@ def forward_launch(
 ) -> Launch:
     """Return the grid of a forward kernel as L2 sees it."""
     facts, item = known.facts, shape.item_bytes
-    spills = spilled(known, splits)
-    return Launch(
+    launch = Launch(
         heads=shape.batch * shape.heads,
         owner_rows=shape.n_q,
         owner_block=br,
@@ -96,19 +95,12 @@ def forward_launch(
         stream_descending=facts.keys == "descending",
         persistent=grid if facts.persistent else None,
         splits=splits,
-        step_store_bytes=spills[0],
-        tile_store_bytes=spills[1],
-        tile_load_bytes=spills[2],
     )
-
-
-def spilled(known: Known, splits: int) -> tuple[int, int, int]:
-    """Return the bytes of registers that a block stores: a step, a tile; and loads at its end."""
-    found = known.facts.spill_bytes_by_width.get(str(known.width))
-    if found is None or splits > 1:
-        return 0, 0, 0
-    step, start, end = found
-    return step, start, end
+    bytes_of = facts.spill_bytes_by_width.get(str(known.width))
+    if bytes_of is None or splits > 1:
+        return launch
+    step, start, end = bytes_of  # registers that do not fit
+    return replace(launch, step_store_bytes=step, tile_store_bytes=start, tile_load_bytes=end)
 
 
 @role("split_forward")
@@ -116,18 +108,22 @@ def split_forward(known: Known, call: KernelCall, setting: Setting) -> Moves:
     """Several blocks share the keys of a tile of queries; each stores a partial O in float32."""
     facts, br, bc = known.facts, known.tiles["br"], known.tiles["bc"]
     shape, splits, notes = split_shape(known, call, setting.shape, br)
-    reads, _, _ = of_schedule(family("flash2").build(shape, br=br, bc=bc))
-    reads["Q"] *= splits
+    schedule = family("split_kv").build(shape, br=br, bc=bc, splits=splits, pack=1)
+    counted, stored, _ = of_schedule(schedule)
+    reads = {name: counted[name] for name in ("Q", "K", "V")}
     if facts.whole_queries:
         reads |= next_heads(shape, br, splits)
     at_once, more = blocks_per_sm(call, setting.profile)
     read, write = compulsory_words(shape)
-    partial = partial_bytes(known, shape, splits)
+    partial = {"O": write * shape.item_bytes, "LSE": stored["LSE"]}
+    if splits > 1:
+        sectors = shape.batch * shape.heads * splits * statistics_sectors(known, shape.n_q)
+        partial = {"partial O": stored["O_part"], "partial statistics": sectors * SECTOR}
     return Moves(
         reads=reads,
         writes=partial,
         compulsory_read=read * shape.item_bytes,
-        compulsory_write=sum(partial.values()) if splits > 1 else write * shape.item_bytes,
+        compulsory_write=sum(partial.values()),
         flops=product_flops(shape, br, bc),
         launch=forward_launch(known, shape, br, bc, at_once, call.grid, splits),
         tiles={"br": br, "bc": bc, "splits": splits},
@@ -169,21 +165,12 @@ def split_shape(
     return shape, splits, ()
 
 
-def partial_bytes(known: Known, shape: AttentionShape, splits: int) -> dict[str, int]:
-    """Return the bytes of partial O and statistics that the splits store, in whole sectors.
+def statistics_sectors(known: Known, rows: int) -> int:
+    """Return the sectors in which a block stores the statistics of so many rows.
 
-    FlashAttention-2 stores LSE, cuDNN two statistics, a sector of each at least.
+    FlashAttention-2 stores LSE, cuDNN two statistics, each in sectors of its own.
     """
-    rows = shape.batch * shape.heads * shape.n_q
-    if splits == 1:
-        return {"O": rows * shape.value_dim * shape.item_bytes, "LSE": rows * FLOAT}
-    tiles = shape.batch * shape.heads * splits
-    sectors = math.ceil(shape.n_q * FLOAT / SECTOR)
-    sectors *= 1 if known.facts.writes_lse else STATISTICS
-    return {
-        "partial O": splits * rows * shape.value_dim * FLOAT,
-        "partial statistics": tiles * sectors * SECTOR,
-    }
+    return math.ceil(rows * FLOAT / SECTOR) * (1 if known.facts.writes_lse else STATISTICS)
 
 
 @role("split_merge")

@@ -19,7 +19,7 @@ _DTYPES = (
     ("float16", re.compile(r"half_t|_f16_|\bHalf\b|nvjet_(?:sm\d+_)?hsh_")),
     ("float32", re.compile(r"_f32_|<float,")),
 )
-# After the traits, FlashAttention-2's forward kernels have (dropout, causal, ...).
+# After the traits, FlashAttention-2's kernels have (dropout, causal, ...), backward ones, too.
 _FLAGS = re.compile(r">\s*>?\s*,\s*(?:true|false|[01]),\s*(?P<causal>true|false|[01])\b")
 
 
@@ -143,8 +143,9 @@ def _dtype(name: str) -> str | None:
 
 
 def _causal(name: str, known: Facts) -> bool | None:
-    """Return whether a forward kernel of FlashAttention-2 masks, where the name is whole."""
-    if known.role not in ("forward", "split_forward") or "Flash_fwd" not in name:
+    """Return whether a kernel of FlashAttention-2 masks, where the name is whole."""
+    traits = "Flash_bwd" if known.role == "backward" else "Flash_fwd"
+    if known.role not in ("forward", "split_forward", "backward") or traits not in name:
         return None
     found = _FLAGS.search(name)
     return None if found is None else found["causal"] in ("true", "1")

@@ -5,7 +5,7 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from iosim.plot.style import BOUND_LOOKS, OTHER_BOUND, Look, binary_ticks, looks
-from iosim.plot.sweep import BoundCurve, Curve, Sweep, Theory, crossover, scale
+from iosim.plot.sweep import LISTED, BoundCurve, Curve, Sweep, Theory, crossover, scale
 from iosim.plot.text import bound_text, theory_text, unit_text
 from iosim.units import format_count
 
@@ -127,7 +127,7 @@ def _draw_bound(ax: "Axes", bound: BoundCurve, ys: Sequence[float]) -> None:
 
 def _limits(sweep: Sweep) -> tuple[float, float]:
     values = [w for curve in sweep.curves for w in curve.words]
-    floor = [w for bound in sweep.bounds if bound.name == "compulsory" for w in bound.words]
+    floor = [w for bound in sweep.bounds if "compulsory" in bound.name for w in bound.words]
     return min(values + floor) / 2, max(values) * 3
 
 
@@ -177,13 +177,16 @@ def _name_regimes(ax: "Axes", sweep: Sweep) -> None:
 
 
 def _mark_crossover(ax: "Axes", sweep: Sweep) -> None:
-    found = crossover(sweep, "flash2", "standard_tiled")
+    shown = [choice.family.name for choice in sweep.choices]
+    unfused = "square_tiling" if "square_tiling" in shown else "standard_tiled"
+    found = crossover(sweep, "flash2", unfused)
     if found is None:
         return
     ax.plot(
         [found.x], [found.words], marker="o", markersize=14, color="0.2", fillstyle="none", zorder=5
     )
-    late = found.x**2 > sweep.xs[0] * sweep.xs[-1]
+    # Where there is room: traffic falls with M and rises with the others.
+    late = sweep.what != "memory" and found.x**2 > sweep.xs[0] * sweep.xs[-1]
     symbol, unit = SYMBOLS[sweep.what]
     ax.annotate(
         f"{found.fewer} moves less than {found.more}\n"
@@ -207,7 +210,12 @@ def _legend(
     from matplotlib.patches import Patch
 
     shape = sweep.case(sweep.xs[0]).shape
-    theory = {each.choice.label: theory_text(each.constant, shape) for each in sweep.theory}
+    theory = {
+        each.choice.label: theory_text(
+            each.constant, shape, LISTED.get(each.choice.family.name, LISTED["standard"])
+        )
+        for each in sweep.theory
+    }
     nothing = Line2D([], [], linestyle="none")
     per_head = " (formulas: for one head)" if shape.batch * shape.heads > 1 else ""
     rows: list[tuple[Artist | tuple[Artist, ...], str]] = [(nothing, f"Words counted{per_head}")]

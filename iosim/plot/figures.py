@@ -1,7 +1,7 @@
 """Whole figures, and the files they go into.
 
->>> sorted(FIGURES)
-['cache', 'dim', 'length', 'memory', 'rounding', 'tiles']
+>>> print(*sorted(FIGURES))
+backward cache dim length memory rounding slow_memory small_memory tiles
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from iosim.errors import IosimError
+from iosim.machine import machine
 from iosim.measured import Recording
 from iosim.measured import draw as draw_recording
 from iosim.output import replacing
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 SHAPE = AttentionShape(n_q=4096, n_k=4096, head_dim=64)
 SRAM = MemorySize(100 * 1024, "bytes")
 LENGTHS = tuple(2**k for k in range(8, 17))
+# To where even a linear extra fills a device.
+LONG = tuple(2**k for k in range(10, 30, 2))
 # A cache sees every access, so that its figure is of a smaller case, in tiles of 64 x 64.
 CACHE_LENGTH = 256
 CACHE_WORDS = 20_608
@@ -54,7 +57,8 @@ class Request:
     `words` is M where it is not swept. `lengths` in rows, `dims` and `memories` in words are the
     positions of the sweeps (no memories: sizes that show all regimes). Without `schedules` a
     figure shows those it is about, and without a `rule` those tiles that theory speaks of.
-    `marked` maps names of devices to their M in words.
+    `marked` maps names of devices to their M in words; `device` names that whose slow memory a
+    figure shows.
     """
 
     shape: AttentionShape = SHAPE
@@ -65,6 +69,7 @@ class Request:
     schedules: Sequence[str] = ()
     rule: str | None = None
     marked: Mapping[str, int] = field(default_factory=dict)
+    device: str = "H200"
 
     def choices(self, *names: str) -> tuple[Choice, ...]:
         """Return what to draw: the schedules asked for, or those of `names` that have the rule."""
@@ -107,6 +112,53 @@ def memory(request: Request) -> "Figure":
     choices = request.choices("standard", "standard_tiled", "flash1", "flash2")
     sizes = {*(request.memories or memories(request.shape)), *request.marked.values()}
     return draw_sweep(against_memory(request.shape, sorted(sizes), choices), request.marked)
+
+
+@figure
+def backward(request: Request) -> "Figure":
+    """Draw the traffic of backward passes against M, beside the bounds on them."""
+    choices = request.choices(
+        "standard_backward", "flash1_backward", "flash2_backward", "flash2_backward_q"
+    )
+    sizes = {*(request.memories or memories(request.shape)), *request.marked.values()}
+    swept = against_memory(request.shape, sorted(sizes), choices)
+    return draw_sweep(swept, request.marked, of="the backward pass")
+
+
+@figure
+def small_memory(request: Request) -> "Figure":
+    """Draw the traffic against M around d^2, with and without fusing."""
+    choices = request.choices("square_tiling", "standard_tiled", "flash2")
+    d = max(request.shape.head_dim, request.shape.value_dim)
+    sizes = {*(request.memories or log_steps(max(d * d // 64, 5), 8 * d * d))}
+    sizes |= set(request.marked.values())
+    return draw_sweep(against_memory(request.shape, sorted(sizes), choices), request.marked)
+
+
+@figure
+def slow_memory(request: Request) -> "Figure":
+    """Draw what schedules keep in slow memory against N; a rule for tiles has no place here."""
+    from matplotlib.figure import Figure
+
+    from iosim.plot.slow_memory import draw_growth, growth
+
+    if request.rule is not None:
+        raise IosimError(
+            f"--tiles {request.rule} has no place in a figure of slow memory, which does not "
+            "depend on tiles; leave it out"
+        )
+    device = machine(request.device)
+    names = request.schedules or ("standard", "square_tiling", "flash1", "flash2")
+    every = [
+        growth(family(each), request.shape, request.lengths, device.hbm_bytes)
+        for each in dict.fromkeys(names)
+    ]
+    with styled():
+        figure = Figure(figsize=(10, 4.8), layout="constrained")
+        draw_growth(every, device, figure.subplots())
+        fixed = f"{shape_text(request.shape, without='length')}, {request.shape.dtype}"
+        figure.suptitle(f"Slow memory against sequence length\n{fixed}", x=0.01, ha="left")
+    return figure
 
 
 @figure
@@ -170,10 +222,10 @@ def memories(shape: AttentionShape) -> tuple[int, ...]:
     return log_steps(2 * d, max(8 * min(shape.n_q, shape.n_k) * d, 4 * d * d))
 
 
-def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None) -> "Figure":
+def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None, of: str = "") -> "Figure":
     """Return the figure of a sweep: its traffic above, its constants below.
 
-    `marked` maps names of devices to their M in words, for a sweep of M.
+    `marked` maps names of devices to their M in words, for a sweep of M; `of` says what moves it.
     """
     from matplotlib.figure import Figure
 
@@ -187,12 +239,14 @@ def draw_sweep(sweep: Sweep, marked: Mapping[str, int] | None = None) -> "Figure
     if sweep.what != "memory":
         fixed.append(memory_text(case.words, case.shape))
     with styled():
-        figure = Figure(figsize=(10, 6.4), layout="constrained")
+        height = 6.4 if len(sweep.bounds) < 6 else 7.4  # room for the legend
+        figure = Figure(figsize=(10, height), layout="constrained")
         above, below = figure.subplots(2, 1, height_ratios=(2.2, 1), sharex=True)
         draw_traffic(sweep, above, marked)
         draw_constants(sweep, below)
         above.set_xlabel("")
-        figure.suptitle(f"{titles[sweep.what]}\n{'; '.join(fixed)}", x=0.01, ha="left")
+        title = titles[sweep.what].replace("Traffic", f"Traffic of {of}" if of else "Traffic")
+        figure.suptitle(f"{title}\n{'; '.join(fixed)}", x=0.01, ha="left")
     return figure
 
 
@@ -296,6 +350,8 @@ def default_request(name: str) -> Request:
     """Return what a figure shows when nothing is asked for."""
     if name == "cache":
         return Request(replace(SHAPE, n_q=CACHE_LENGTH, n_k=CACHE_LENGTH), CACHE_WORDS)
+    if name == "slow_memory":
+        return Request(lengths=LONG)
     return Request()
 
 

@@ -55,9 +55,14 @@ class Look(NamedTuple):
 LOOKS = {
     ("standard", "best"): Look("#D55E00", "s"),
     ("standard_tiled", "best"): Look("#E69F00", "D"),
+    ("square_tiling", "best"): Look("#56B4E9", "P"),
     ("flash1", "paper"): Look("#CC79A7", "^"),
     ("flash1", "best"): Look("#0072B2", "v"),
     ("flash2", "best"): Look("#009E73", "o"),
+    ("standard_backward", "best"): Look("#D55E00", "s"),
+    ("flash1_backward", "best"): Look("#0072B2", "v"),
+    ("flash2_backward", "best"): Look("#009E73", "o"),
+    ("flash2_backward_q", "best"): Look("#CC79A7", "^"),
 }
 OTHER_LOOKS = (Look("#56B4E9", "P"), Look("#999933", "X"), Look("#882255", "*"), Look("0.4", "h"))
 
@@ -76,7 +81,13 @@ BOUND_LOOKS = {
     "whole_rows": BoundLook("#5A5A8C", (0, (4, 1, 1, 1))),
     "whole_rows_large_memory": BoundLook("#8C5A8C", (0, (3, 1, 1, 1, 1, 1))),
     "general_large_memory": BoundLook("0.35", (0, (1, 1))),
+    "small_memory": BoundLook("0.2", (0, (5, 1.5))),
     "two_matmuls": BoundLook("#7A3B00", (0, (6, 2, 1, 2))),
+    "backward_compulsory": BoundLook("black", "solid"),
+    "backward_general": BoundLook("black", (0, (2, 1.5))),
+    "backward_fused": BoundLook("#00465F", (0, (6, 2))),
+    "backward_fused_again": BoundLook("#5A5A8C", (0, (4, 1, 1, 1))),
+    "backward_fused_made": BoundLook("#8C5A8C", (0, (3, 1, 1, 1, 1, 1))),
 }
 OTHER_BOUND = BoundLook("0.3", (0, (1, 1)))
 

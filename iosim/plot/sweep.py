@@ -22,8 +22,13 @@ LEADING = {
     ("flash1", "best"): 6,
     ("flash2", "paper"): 8,
     ("flash2", "best"): 4,
+    ("flash1_backward", "best"): 20,
+    ("flash2_backward", "best"): 12,
 }
 """c in c N^2 d^2 / M, the leading term of a schedule's traffic under a tile rule (d_v = d)."""
+
+LISTED = {"standard": (4, 1), "standard_backward": (7, 2)}
+"""(a, b) in a n_q n_k + b (n_q + n_k) (d + d_v), the words of a listing whatever M, one head."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class BoundCurve:
 class Theory:
     """What theory says of one choice's traffic, in words, over the range in which it says it.
 
-    That is `constant` N^2 d^2 / M, or without one the words of the listing of `standard`.
+    That is `constant` N^2 d^2 / M, or without one the words of a listing of LISTED.
     """
 
     choice: Choice
@@ -237,22 +242,31 @@ def _bounds(
 ) -> tuple[BoundCurve, ...]:
     """Return the bounds that are above 0 at two positions or more and the largest somewhere.
 
-    A bound on every schedule holds everywhere, and is taken at positions so near to each other
-    that the lines between them show nothing that is not so. Another holds where a schedule of
-    the figure fits and `check` found in it what the bound asks for.
+    A bound on every schedule of the figure's pass holds everywhere, and is taken at positions so
+    near to each other that the lines between them show nothing that is not so. Another holds where
+    a schedule of the figure fits and `check` found in it what the bound asks for. In a figure of
+    both passes no bound is on every schedule.
     """
     words: dict[str, dict[int, int]] = {}
     held: dict[str, dict[str, None]] = {}
+    families = {curve.choice.family.name: curve.choice.family for curve in curves}
+    passes = {each.direction for each in families.values()}
     for x in dense:
-        for bound in lower_bounds(case(x).shape, case(x).words):
-            if bound.holds:
-                words.setdefault(bound.name, {})[x] = bound.words
+        for direction in passes:
+            for bound in lower_bounds(case(x).shape, case(x).words, direction=direction):
+                if bound.holds:
+                    words.setdefault(bound.name, {})[x] = bound.words
+                    if len(passes) > 1:
+                        of = (n for n, each in families.items() if each.direction == direction)
+                        held.setdefault(bound.name, dict.fromkeys(of))
     universal = set(words)
     for curve in curves:
         for x, point in zip(curve.xs, curve.points, strict=True):
             for bound in lower_bounds(case(x).shape, case(x).words, point.checked):
                 if point.fits and bound.holds and bound.name not in universal:
-                    words.setdefault(bound.name, {})[x] = bound.words
+                    # One that depends on the schedule is shown as what it is for all of them.
+                    said_before = words.setdefault(bound.name, {})
+                    said_before[x] = min(bound.words, said_before.get(x, bound.words))
                     held.setdefault(bound.name, {})[curve.choice.family.name] = None
     found = []
     for name, values in words.items():
@@ -290,21 +304,23 @@ def scale(case: Case) -> float:
 def _theory(choice: Choice, dense: Sequence[int], case: Callable[[int], Case]) -> Theory | None:
     """Return the line of theory for a choice, where there is one and it falls in the sweep.
 
-    The leading terms are about d^2 <= M <= N d; the words of `standard` are exact for every M.
+    The leading terms are about d^2 <= M <= N d; the words of a listing are exact for every M.
     """
     constant = LEADING.get((choice.family.name, choice.rule))
     said: dict[int, float] = {}
     for x, each in ((x, case(x)) for x in dense):
-        if choice.family.name == "standard":
-            said[x] = _standard(each.shape)
+        if choice.family.name in LISTED:
+            said[x] = listed_words(choice.family.name, each.shape)
         elif constant is not None and regime(each.shape, each.words) == "d^2 <= M <= N d":
             said[x] = constant * scale(each)
     return Theory(choice, constant, tuple(said), tuple(said.values())) if len(said) > 1 else None
 
 
-def _standard(shape: AttentionShape) -> int:
+def listed_words(name: str, shape: AttentionShape) -> int:
+    """Return the words that the listing of a schedule of LISTED moves, whatever M."""
+    squares, operands = LISTED[name]
     width = shape.head_dim + shape.value_dim
-    head = (shape.n_q + shape.n_k) * width + 4 * shape.n_q * shape.n_k
+    head = operands * (shape.n_q + shape.n_k) * width + squares * shape.n_q * shape.n_k
     return shape.batch * shape.heads * head
 
 

@@ -27,17 +27,20 @@ def unit_text(shape: AttentionShape) -> str:
     return f"{pairs_text(shape)}{square}/M"
 
 
-def theory_text(constant: int | None, shape: AttentionShape) -> str:
-    """Return the formula of a theory line: c N^2 d^2 / M, or the words of `standard`'s listing.
+def theory_text(
+    constant: int | None, shape: AttentionShape, listed: tuple[int, int] = (4, 1)
+) -> str:
+    """Return the formula of a theory line: c N^2 d^2 / M, or the words `listed` (see LISTED).
 
     >>> theory_text(4, AttentionShape(64, 64, 8)), theory_text(None, AttentionShape(64, 64, 8))
     ('4N²d²/M', '4N² + 4Nd')
     """
     if constant is not None:
         return f"{constant}{unit_text(shape)}"
+    squares, operands = listed
     if shape.head_dim == shape.value_dim and shape.n_q == shape.n_k:
-        return "4N² + 4Nd"
-    return "4 n_q n_k + (n_q + n_k)(d + d_v)"
+        return f"{squares}N² + {4 * operands}Nd"
+    return f"{squares} n_q n_k + {operands if operands > 1 else ''}(n_q + n_k)(d + d_v)"
 
 
 def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> str:
@@ -54,12 +57,29 @@ def bound_text(name: str, schedules: Sequence[str], shape: AttentionShape) -> st
         else f"({pairs.lstrip()}(d + d_v)² − cM) / (M + c − 1), c = 2 d d_v",
         "general_large_memory": f"({pairs.lstrip()}(c + {'2d' if same else 'd + d_v'}) − cM)"
         f" / (M + c − 1), c = {'3d²' if same else 'd² + 2 d d_v'} − d",
+        "small_memory": f"{pairs.lstrip()}d / √(5M) − M, for M ≤ d²",
         "two_matmuls": f"2 (2{pairs}d / √M − 2M)",
+        "backward_compulsory": "Q, K, V, dO in and dQ, dK, dV out, once",
+        "backward_general": f"{pairs.lstrip()}{'d²' if same else 'd_v²'} / max(M, "
+        f"{'2d²' if same else '2d_v²'}) − M",
+        "backward_fused": f"12{pairs}d² / (M − 1)"
+        if same
+        else f"2{pairs}(d + d_v)(2d + d_v) / (M − 1)",
+        "backward_fused_again": f"10{pairs}d² / (M − 1)"
+        if same
+        else f"{pairs.lstrip()}(d + d_v)(3d + 2d_v) / (M − 1)",
+        "backward_fused_made": f"14{pairs}d² / (M − 1) − words made"
+        if same
+        else f"{pairs.lstrip()}(d + d_v)(5d + 2d_v) / (M − 1) − words made",
     }
     title = name.replace("_", " ")
     if not schedules:
-        sums = name.startswith("general")
-        whom = "any schedule that sums d products a score" if sums else "any schedule"
+        whom = {
+            "general": "any schedule that sums d products a score",
+            "small_memory": "any schedule that sums d products a score",
+            "backward_general": "any backward schedule that sums the products of each dP",
+            "backward_compulsory": "any backward schedule",
+        }.get(name.removesuffix("_large_memory"), "any schedule")
     else:
         whom = ", ".join(schedules)
     return f"{title}: {formulas[name]}\nfor {whom}" if name in formulas else f"{title}\nfor {whom}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
 from iosim.reading.gradients import Meetings, words_made
+from iosim.reading.holdings import Holdings
 from iosim.reading.residency import FastMemory, where
 from iosim.reading.walk import Position, Ranges, corner_blocks, tile_ranges, walk, whole_rows
 from iosim.schedule.operations import find_operation
@@ -25,7 +26,7 @@ class Checked:
     formed from whole rows of Q and K at once, and each value absorbed as a whole row of V into a
     whole row of O. It `materialises` when its scores go to slow memory and its probabilities come
     back from there, so that each matmul stands alone; it `rematerialises` when it forms some score
-    more than once.
+    more than once. `ranks` is the number of devices it runs on.
 
     `gradients` are those of dQ, dK, dV that it computes: none in a forward pass. A `backward`
     schedule is `fused` when each pair of a query and a key is processed while the whole rows of Q,
@@ -39,6 +40,7 @@ class Checked:
     whole_rows: bool
     materialises: bool
     rematerialises: bool
+    ranks: int = 1
     gradients: tuple[str, ...] = ()
     once: bool = False
     gradient_words_made: int = 0
@@ -54,8 +56,9 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
 
     `capacity` is M in words; None asks for the properties alone. Raises ScheduleError for a tile
     that is used while it is not resident or before anything computed it, made twice, loaded before
-    anything stored its tensor, or left resident at the end; CapacityError where more than
-    `capacity` words are needed.
+    anything stored its tensor, or left resident at the end, and for a load on a rank of rows that
+    it neither holds nor is sent; CapacityError where more than `capacity` words are needed. When
+    rows are sent, and whether the sender holds them then, shows in `execute`.
 
     >>> from iosim.schedule import family
     >>> from iosim.shape import AttentionShape
@@ -65,6 +68,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     (49408, True, False)
     """
     memory = FastMemory(capacity)
+    holdings = None if schedule.ranks is None else Holdings(schedule, schedule.ranks)
     products = _Products()
     meetings = Meetings(schedule)
     outputs = set()
@@ -72,6 +76,8 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
     for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
             key = memory.move(node, position)
+            if holdings is not None:
+                holdings.see(node, position)
             if node.tensor.place == "output":
                 outputs.add(node.tensor.name)
             if node.kind == "load":
@@ -105,6 +111,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
         whole_rows=products.whole_rows,
         materialises=products.materialises,
         rematerialises=products.rematerialises,
+        ranks=1 if schedule.ranks is None else schedule.ranks.count,
         gradients=meetings.gradients,
         once=meetings.once,
         gradient_words_made=words_made(schedule) if meetings.gradients else 0,
@@ -130,7 +137,7 @@ class _Products:
         self.meetings = 0
         self.apart = 0
         self.split = 0
-        self.formed: dict[tuple[int, ...], set[_Formed]] = {}
+        self.formed: dict[tuple[tuple[str, int], ...], set[_Formed]] = {}
         self.rematerialises = False
         self.from_slow: set[str] = set()
         self.stored_scores = False
@@ -167,7 +174,7 @@ class _Products:
         q, k = node.inputs[:2]
         formed = ((q.name, k.name), tile_ranges(q, position) + tile_ranges(k, position))
         # Tiles of one cut are the same or apart; those of another cut may overlap.
-        cut = tuple(dim.block for dim, _, _ in position.values())
+        cut = tuple(sorted((name, dim.block) for name, (dim, _, _) in position.items()))
         alike = self.formed.setdefault(cut, set())
         self.rematerialises |= formed in alike or any(
             _overlap(formed, before)

@@ -5,11 +5,12 @@ The cost depends on the depth of the tree, never on the number of rows.
 
 from math import prod
 
-from iosim.reading.extent import factors, union
+from iosim.reading.extent import at_other_end, by_rank, factors, union
 from iosim.reading.residency import FastMemory
-from iosim.reading.traffic import DIRECTIONS, Tally, Traffic, item_sizes
+from iosim.reading.traffic import COUNTED, DIRECTIONS, Share, Tally, Traffic, item_sizes
 from iosim.reading.walk import corner_blocks, walk
 from iosim.schedule.operations import find_operation
+from iosim.schedule.ranks import Ranks
 from iosim.schedule.tree import Compute, For, Move, Schedule, nodes
 
 
@@ -25,7 +26,7 @@ def count(schedule: Schedule) -> Traffic:
     >>> traffic.read_bytes, traffic.write_bytes
     (272629760, 4325376)
     """
-    tally = _tally(schedule)
+    tally, flops = _tally(schedule), _flops(schedule)
     memory = FastMemory()
     for node, position in walk(schedule, corner_blocks(schedule)):
         if isinstance(node, Move):
@@ -36,7 +37,8 @@ def count(schedule: Schedule) -> Traffic:
         items=item_sizes(schedule),
         peak_words=memory.peak_words,
         peak_bytes=memory.peak_bytes,
-        flops=_flops(schedule),
+        flops=flops,
+        ranks=_shares(schedule, schedule.ranks) if schedule.ranks is not None else (),
     )
 
 
@@ -48,7 +50,7 @@ def total_words(schedule: Schedule) -> int:
 def _tally(schedule: Schedule) -> Tally:
     tally = Tally()
     for node, loops in nodes(schedule.body):
-        if isinstance(node, Move) and node.kind in DIRECTIONS:
+        if isinstance(node, Move) and node.kind in COUNTED:
             tally.note(node, prod(f.value for f in factors(node.tensor.axes, loops)))
     return tally
 
@@ -67,3 +69,28 @@ def flops_of(node: Compute, loops: tuple[For, ...]) -> int:
         axes = union(operands[i] for i in which)
         flops += coefficient * prod(f.value for f in factors(axes, loops))
     return flops
+
+
+def _shares(schedule: Schedule, ranks: Ranks) -> tuple[Share, ...]:
+    """Return what each rank moves, sends, receives and computes."""
+    ways = ("read", "write", "add", "send", "receive", "flops")
+    found = {way: [0] * ranks.count for way in ways}
+
+    def add(way: str, words: list[int], times: int = 1) -> None:
+        found[way] = [a + times * b for a, b in zip(found[way], words, strict=True)]
+
+    for node, loops in nodes(schedule.body):
+        if isinstance(node, Move) and node.kind in DIRECTIONS:
+            add(DIRECTIONS[node.kind], by_rank(node.tensor.axes, loops, ranks))
+        elif isinstance(node, Move) and node.kind in COUNTED:
+            own = by_rank(node.tensor.axes, loops, ranks)
+            far = at_other_end(node, loops, ranks)
+            send, receive = (own, far) if node.kind == "send" else (far, own)
+            add("send", send)
+            add("receive", receive)
+        elif isinstance(node, Compute):
+            operands = (*node.outputs, *node.inputs)
+            for coefficient, which in find_operation(node).flops:
+                axes = union(operands[i] for i in which)
+                add("flops", by_rank(axes, loops, ranks), coefficient)
+    return tuple(Share(*(found[way][rank] for way in ways)) for rank in range(ranks.count))

@@ -6,7 +6,7 @@ copied. They must equal `count`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from iosim.errors import IosimError, ScheduleError
 from iosim.precision import INTEGERS, Precision, held_in, precision, stored_in
 from iosim.random_bits import RandomState, kept
+from iosim.reading.lockstep import run_ranks
+from iosim.reading.pages import Pages, page_places
 from iosim.reading.residency import FastMemory, Key, where
-from iosim.reading.traffic import Tally, Traffic, item_sizes
+from iosim.reading.traffic import DIRECTIONS, Share, Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
 from iosim.schedule.operations import Operation, find_operation
 from iosim.schedule.tree import Compute, Dim, Move, Schedule, Tensor, nodes
@@ -59,6 +61,7 @@ def execute(
     capacity: int | None = None,
     scale: float | None = None,
     random: RandomState | None = None,
+    page_table: ArrayLike | None = None,
     **others: ArrayLike,
 ) -> Execution:
     """Run a schedule on q (batch, heads, n_q, d), k and v (batch, kv_heads, n_k, ...).
@@ -69,9 +72,12 @@ def execute(
     rounded to the shape's dtype first. float16 and bfloat16 mean: operands rounded, float32
     accumulation, P rounded before P V; statistics are float32 (float64 beside float64). `capacity`
     is M in words, unlimited by default; `scale` is 1 / sqrt(d) by default; `random` (seed 0, offset
-    0 by default) is what dropout draws its bits from. Raises IosimError for arrays that do not
-    have the shape and inputs that are missing or not asked for, ScheduleError or CapacityError as
-    `check` does, and ScheduleError for a read of words that nothing has written.
+    0 by default) is what dropout draws its bits from. `page_table` (batch, pages) says in which
+    place of a pool each page of k and v lies, for a schedule that has one (by default one after the
+    other): the pages are scattered so, and read through the table's entries. Raises IosimError for
+    arrays that do not have the shape, inputs that are missing or not asked for and places that are
+    not of one page each, ScheduleError or CapacityError as `check` does, and ScheduleError for a
+    read of words that nothing has written.
 
     >>> from iosim.schedule import family
     >>> shape = AttentionShape(n_q=5, n_k=7, head_dim=2, dtype="float64")
@@ -86,10 +92,7 @@ def execute(
     leading = _leading_axes(arrays, shape)
     arrays |= _mask_bytes(schedule)
     arrays |= _other_inputs(schedule, others, leading)
-    slow = _SlowMemory(schedule, arrays, form)
-    fast = FastMemory(capacity)
     tally = Tally()
-    tiles: dict[Key, Array] = {}
     factor = 1 / math.sqrt(shape.head_dim) if scale is None else scale
     context = _Context(schedule, form, factor, random or RandomState())
     operations = {
@@ -97,36 +100,45 @@ def execute(
         for node, _ in nodes(schedule.body)
         if isinstance(node, Compute)
     }
+    devices = [
+        _Device(
+            _SlowMemory(schedule, arrays, form, page_table, rank),
+            FastMemory(capacity),
+            tally,
+            context,
+            operations,
+        )
+        for rank in range(1 if schedule.ranks is None else schedule.ranks.count)
+    ]
     for node, _ in nodes(schedule.body):
         if isinstance(node, Move):
             tally.note(node, 0)  # a mask may leave it out altogether
-    flops = 0
     with np.errstate(all="ignore"):  # infinities and NaN are carried to where they belong
-        for node, position in walk(schedule):
-            if isinstance(node, Move):
-                key = fast.move(node, position)
-                if node.kind == "load":
-                    tiles[key] = slow.load(node, key[1])
-                elif node.kind == "new":
-                    tiles[key] = slow.room(node.tensor, key[1])
-                elif node.kind == "free":
-                    del tiles[key]
-                else:
-                    slow.store(node, key[1], tiles[key])
-                tally.note(node, slow.moved)
-            else:
-                flops += _compute(node, operations[id(node)], position, fast, tiles, context)
-    fast.finish(schedule, slow.outputs)
+        if schedule.ranks is None:
+            for node, position in walk(schedule):
+                devices[0].run(node, position)
+        else:
+            run_ranks(schedule, devices, tally)
+    for device in devices:
+        device.fast.finish(schedule, device.slow.outputs)
     return Execution(
-        outputs={name: slow.output(name, leading) for name in sorted(slow.outputs)},
-        kept={name: slow.array(name, leading) for name in slow.kept},
+        outputs={
+            name: _output(schedule, name, devices, leading)
+            for name in sorted(devices[0].slow.outputs)
+        },
+        kept={
+            name: devices[0].slow.array(name, leading)
+            for name in devices[0].slow.kept
+            if schedule.ranks is None
+        },
         traffic=Traffic(
             tensors=tally.tensors,
             lines=tally.lines,
             items=item_sizes(schedule),
-            peak_words=fast.peak_words,
-            peak_bytes=fast.peak_bytes,
-            flops=flops,
+            peak_words=max(device.fast.peak_words for device in devices),
+            peak_bytes=max(device.fast.peak_bytes for device in devices),
+            flops=sum(device.flops for device in devices),
+            ranks=() if schedule.ranks is None else tuple(device.share for device in devices),
         ),
     )
 
@@ -174,7 +186,7 @@ def _other_inputs(
     schedule: Schedule, given: Mapping[str, ArrayLike], leading: int
 ) -> dict[str, Array]:
     """Return the inputs beside Q, K and V as arrays, or raise IosimError."""
-    own = ("Q", "K", "V", "mask")  # the mask is the schedule's
+    own = ("Q", "K", "V", "mask", "page_table")  # the mask is the schedule's
     wanted = {name: t for name, t in inputs_of(schedule).items() if name not in own}
     for name in given:
         if name not in wanted:
@@ -202,10 +214,10 @@ def _shape(tensor: Tensor, leading: int = 2) -> tuple[int, ...]:
     The last `leading` of (batch, heads) stay; a tensor without these axes has its own shape.
     """
     sizes = [dim.n for dim in tensor.axes]
-    indexed = sum(dim.indexed for dim in tensor.axes)
-    if not indexed:
+    heads = sum(dim.name in ("batch", "kv_head", "group") for dim in tensor.axes)
+    if not heads:
         return tuple(sizes)
-    return (sizes[0], math.prod(sizes[1:indexed]))[2 - leading :] + tuple(sizes[indexed:])
+    return (sizes[0], math.prod(sizes[1:heads]))[2 - leading :] + tuple(sizes[heads:])
 
 
 class _Context:
@@ -252,6 +264,59 @@ class _Context:
         return self._form.round(array)
 
 
+class _Device:
+    """One device: its two memories, and what it has moved and computed so far."""
+
+    def __init__(
+        self,
+        slow: "_SlowMemory",
+        fast: FastMemory,
+        tally: Tally,
+        context: _Context,
+        operations: Mapping[int, Operation],
+    ) -> None:
+        self.slow = slow
+        self.fast = fast
+        self.tally = tally
+        self.context = context
+        self.operations = operations
+        self.tiles: dict[Key, Array] = {}
+        self.flops = 0
+        self.words = dict.fromkeys(("read", "write", "add", "send", "receive"), 0)
+
+    def run(self, node: Move | Compute, position: Position) -> None:
+        """Run one node where the loops around it stand."""
+        if isinstance(node, Compute):
+            operation = self.operations[id(node)]
+            self.flops += _compute(node, operation, position, self.fast, self.tiles, self.context)
+            return
+        key = self.fast.move(node, position)
+        if node.kind == "load":
+            table, place = node.tensor.table, None
+            if table is not None:
+                place = self.tiles[self.fast.require(table, tile_ranges(table, position), node)]
+            self.tiles[key] = self.slow.load(node, key[1], place)
+        elif node.kind == "new":
+            self.tiles[key] = self.slow.room(node.tensor, key[1])
+        elif node.kind == "free":
+            del self.tiles[key]
+        else:
+            self.slow.store(node, key[1], self.tiles[key])
+        if node.kind in DIRECTIONS:
+            self.words[DIRECTIONS[node.kind]] += self.slow.moved
+        self.tally.note(node, self.slow.moved)
+
+    def receive(self, move: Move, ranges: Ranges, tile: Array) -> None:
+        """Put a tile into slow memory that another rank sent."""
+        self.slow.receive(move, ranges, tile)
+        self.fast.stored.add(move.tensor.name)
+
+    @property
+    def share(self) -> Share:
+        """What this device moved, sent, received and computed."""
+        return Share(**{f"{way}_words": n for way, n in self.words.items()}, flops=self.flops)
+
+
 def _compute(
     node: Compute,
     operation: Operation,
@@ -283,16 +348,38 @@ def _compute(
 
 
 class _SlowMemory:
-    """The arrays in slow memory, each with which of its words have been written."""
+    """The arrays in slow memory, each with which of its words have been written.
 
-    def __init__(self, schedule: Schedule, inputs: Mapping[str, Array], form: Precision) -> None:
+    On several devices each rank has such a memory of its own. Of an input it has the words of its
+    shard, and what it is sent.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        inputs: Mapping[str, Array],
+        form: Precision,
+        page_table: ArrayLike | None,
+        rank: int = 0,
+    ) -> None:
         self.moved = 0
         self.outputs: set[str] = set()
+        self._passing: dict[str, Ranges] = {}  # what came from the rank before, in a ring
         self.kept: list[str] = []
         self._tensors: dict[str, Tensor] = {}
         self._arrays: dict[str, Array] = {}
         self._written: dict[str, NDArray[np.bool_]] = {}
-        for node, _ in nodes(schedule.body):
+        self._pages: dict[str, Pages] = {}
+        tables = {
+            node.tensor.table.name: node.tensor.table
+            for node, _ in nodes(schedule.body)
+            if isinstance(node, Move) and node.tensor.table is not None
+        }
+        for name, table in tables.items():
+            self._arrays[name] = page_places(table, page_table)
+        if page_table is not None and not tables:
+            raise IosimError(f"page_table is given, but {schedule.name} has no page table")
+        for node, loops in nodes(schedule.body):
             if not isinstance(node, Move) or node.tensor.name in self._arrays:
                 continue
             tensor = node.tensor
@@ -302,7 +389,13 @@ class _SlowMemory:
             if tensor.place == "input":
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
-                self._arrays[tensor.name] = array.reshape(full)
+                array = array.reshape(full)
+                if tensor.table is not None:
+                    self._pages[tensor.name] = pages = Pages.of(tensor, tensor.table, loops)
+                    array = pages.scattered(array, self._arrays[tensor.table.name])
+                self._arrays[tensor.name] = array
+                if schedule.ranks is not None:
+                    self._keep(tensor, schedule.ranks.shard(tensor, rank))
             elif tensor.place == "output" or (
                 tensor.place == "slow" and node.kind in ("load", "store", "add")
             ):
@@ -313,18 +406,49 @@ class _SlowMemory:
                 else:
                     self.kept.append(tensor.name)
 
-    def load(self, move: Move, ranges: Ranges) -> Array:
-        """Return a copy of a tile in the dtype it is held in."""
+    def load(self, move: Move, ranges: Ranges, place: Array | None = None) -> Array:
+        """Return a copy of a tile in the dtype it is held in, of a page in that place."""
         at = _index(move.tensor.axes, ranges)
+        if place is not None:
+            at = self._pages[move.tensor.name].index(at, int(place))
         written = self._written.get(move.tensor.name)
         if written is not None and not written[at].all():
             raise ScheduleError(
-                f"{where(move)}: load of {tile_name(move.tensor, ranges)}, "
-                "some words of which nothing has written"
+                f"{where(move)}: load of {tile_name(move.tensor, ranges)}, some words of which "
+                + ("nobody has sent" if move.tensor.place == "input" else "nothing has written")
             )
         tile = np.asarray(self._arrays[move.tensor.name][at])
         self.moved = tile.size
         return tile.astype(held_in(move.tensor.held))
+
+    def _keep(self, tensor: Tensor, shard: Ranges) -> None:
+        """Forget all words of an input but those of a shard."""
+        at = _slices(shard)
+        whole = self._arrays[tensor.name]
+        self._arrays[tensor.name] = np.full_like(whole, np.nan)
+        self._arrays[tensor.name][at] = whole[at]
+        self._written[tensor.name] = np.zeros(whole.shape, np.bool_)
+        self._written[tensor.name][at] = True
+
+    def holds(self, tensor: Tensor, ranges: Ranges) -> bool:
+        """Return whether all words of a tile are here."""
+        return bool(self._written[tensor.name][_slices(ranges)].all())
+
+    def words_of(self, name: str, ranges: Ranges) -> Array:
+        """Return a copy of a tile as it lies here, with all of its axes."""
+        return np.array(self._arrays[name][_slices(ranges)])
+
+    def receive(self, move: Move, ranges: Ranges, tile: Array) -> None:
+        """Put a tile here that another rank sent; with a shift, in place of the one before."""
+        name = move.tensor.name
+        if move.kind == "shift":
+            before = self._passing.get(name)
+            if before is not None:
+                self._written[name][_slices(before)] = False
+                self._arrays[name][_slices(before)] = np.nan
+            self._passing[name] = ranges
+        self._arrays[name][_slices(ranges)] = tile
+        self._written[name][_slices(ranges)] = True
 
     def room(self, tensor: Tensor, ranges: Ranges) -> Array:
         """Return a tile of NaN or, of integers, the largest: an early reader will see it."""
@@ -354,15 +478,40 @@ class _SlowMemory:
         written[at] = True
         self.moved = tile.size
 
-    def output(self, name: str, leading: int) -> Array:
-        """Return an output with the leading axes (batch, heads) that the inputs had."""
-        if not self._written[name].all():
-            raise ScheduleError(f"output {name!r} has words that nothing has written")
-        return self.array(name, leading)
-
     def array(self, name: str, leading: int) -> Array:
         """Return a tensor with the leading axes (batch, heads) that the inputs had."""
         return self._arrays[name].reshape(_shape(self._tensors[name], leading))
+
+
+def _output(schedule: Schedule, name: str, devices: Sequence[_Device], leading: int) -> Array:
+    """Return an output, from all ranks, with the leading axes (batch, heads) of the inputs.
+
+    Raises ScheduleError where a rank lacks words of its shard, or has other copies than the rest.
+    """
+    tensor = next(
+        node.tensor
+        for node, _ in nodes(schedule.body)
+        if isinstance(node, Move) and node.tensor.name == name
+    )
+    everything = tuple((0, dim.n) for dim in tensor.axes)
+    array = devices[0].slow.words_of(name, everything)
+    for rank, device in enumerate(devices):
+        ranges = everything if schedule.ranks is None else schedule.ranks.shard(tensor, rank)
+        on = "" if schedule.ranks is None else f" on rank {rank}"
+        if not device.slow.holds(tensor, ranges):
+            raise ScheduleError(f"output {name!r} has words that nothing has written{on}")
+        own = device.slow.words_of(name, ranges)
+        if schedule.ranks is not None and name not in schedule.ranks.holds:
+            if not np.array_equal(own, array, equal_nan=True):
+                raise ScheduleError(f"output {name!r} is another{on} than on rank 0")
+        else:
+            array[_slices(ranges)] = own
+    return array.reshape(_shape(tensor, leading))
+
+
+def _slices(ranges: Ranges) -> tuple[slice, ...]:
+    """Return the NumPy index of a tile with all of its axes."""
+    return tuple(slice(first, stop) for first, stop in ranges)
 
 
 def _index(axes: tuple[Dim, ...], ranges: Ranges) -> tuple[int | slice, ...]:

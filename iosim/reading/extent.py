@@ -6,13 +6,19 @@ set of axes touches, in all iterations together, the product of
 * n, for an axis it has (looped over or not),
 * T, the number of blocks, for an axis looped over that it does not have,
 * one of four sums over the visited block pairs, for two axes that a relation links.
+
+On several devices the factors along the axes that the ranks divide come from
+`iosim.reading.rank_extent`.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from math import prod
 
+from iosim.reading.rank_extent import PAIR_SYMBOLS, linked_loop, rank_part
 from iosim.schedule.nested import pair_sums
-from iosim.schedule.tree import Dim, For, Tensor
+from iosim.schedule.ranks import Ranks
+from iosim.schedule.tree import Dim, For, Move, Tensor
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,10 @@ def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]
 
     Factors of 1 along an axis of one row are left out.
     """
+    linked = linked_loop(loops)
+    if linked is not None and linked.relation is not None:
+        part = rank_part(axes, loops, linked.relation.query)
+        return (*(Factor(*each) for each in part.symbols), *factors(part.axes, part.loops))
     around = {loop.dim.name: loop for loop in loops}  # the innermost cut of each axis
     covered = {loop.dim.index for loop in loops} | set(around)
     names = {dim.name for dim in axes}
@@ -40,7 +50,7 @@ def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]
         pair = (relation.query, relation.key)
         query, key = (around[name].dim for name in pair)
         has = (pair[0] in names, pair[1] in names)
-        symbol = "_".join([_PAIR_SYMBOLS[has], *(d.count for d in (query, key) if d.index)])
+        symbol = "_".join([PAIR_SYMBOLS[has], *(d.count for d in (query, key) if d.index)])
         found.append(Factor(symbol, pair_sums(relation, query, key).select(*has)))
         done |= set(pair)
     for name, loop in around.items():
@@ -53,18 +63,34 @@ def factors(axes: Collection[Dim], loops: tuple[For, ...]) -> tuple[Factor, ...]
     return tuple(found)
 
 
-_PAIR_SYMBOLS = {
-    (False, False): "X",
-    (True, False): "X_q",
-    (False, True): "X_k",
-    (True, True): "X_qk",
-}
+def by_rank(axes: Collection[Dim], loops: tuple[For, ...], ranks: Ranks) -> list[int]:
+    """Return the words touched by a node on each rank; their sum is the product of `factors`."""
+    part = rank_part(axes, loops, ranks.dim.index)
+    rest = prod(factor.value for factor in factors(part.axes, part.loops))
+    return [value * rest for value in part.values]
+
+
+def at_other_end(move: Move, loops: tuple[For, ...], ranks: Ranks) -> list[int]:
+    """Return the words of an exchange by the rank at its other end."""
+    part = rank_part(move.tensor.axes, loops, ranks.dim.index)
+    rest = prod(factor.value for factor in factors(part.axes, part.loops))
+    if move.kind == "shift":  # rank r passes on what rank r + 1 takes
+        return [value * rest for value in (*part.values[1:], part.values[0])]
+    return [value * rest for value in part.far]
+
 
 _PAIR_LEGEND = {
     "X_qk": "query rows x key rows, summed over the visited pairs of tiles",
     "X_q": "query rows, summed over the visited pairs of tiles",
     "X_k": "key rows, summed over the visited pairs of tiles",
     "X": "visited pairs of a query tile and a key tile",
+}
+
+
+RANK_SUFFIXES = {
+    "own": "of a rank with its own shard",
+    "others": "of a rank with the other shards",
+    "butterfly": "of a rank with its partners",
 }
 
 
@@ -80,8 +106,10 @@ def pair_meaning(symbol: str) -> str:
         if symbol == base:
             return meaning
         if symbol.startswith(f"{base}_"):
-            counts = symbol.removeprefix(f"{base}_").split("_")
-            return f"{meaning}, {' and '.join(counts)} of one axis"
+            suffix = symbol.removeprefix(f"{base}_")
+            if suffix in RANK_SUFFIXES:
+                return f"{meaning} {RANK_SUFFIXES[suffix]}"
+            return f"{meaning}, {' and '.join(suffix.split('_'))} of one axis"
     return ""
 
 

@@ -11,17 +11,20 @@ from math import prod
 
 from iosim.errors import ScheduleError
 from iosim.reading.extent import factors, pair_meaning
-from iosim.reading.traffic import DIRECTIONS
+from iosim.reading.traffic import COUNTED, DIRECTIONS
 from iosim.schedule.tree import Move, Schedule, nodes
 
 Symbols = tuple[str, ...]
 
-# Batch and heads first, then how often, then how many rows, then how wide.
-_ORDER = ("b", "h_kv", "g", "X", "T_r", "T_c", "T_d", "T_v", "n_q", "n_k", "d", "d_v")
+# Ranks first, then batch and heads, then how often, then how many rows, then how wide.
+_ORDER = (
+    *("p", "p_o", "p_r", "b", "h_kv", "T_g", "g", "X", "T_r", "s", "T_p", "T_c", "T_d", "T_v"),
+    *("n_q", "n_k", "d", "d_v"),
+)
 
 
 def _rank(symbol: str) -> tuple[int, str]:
-    kind = "X" if pair_meaning(symbol) else symbol
+    kind = "X" if pair_meaning(symbol) else symbol.removesuffix("_p")
     return (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), symbol)
 
 
@@ -85,7 +88,10 @@ def _term(coefficient: int, symbols: Symbols) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """The words that one line moves of one tensor in one direction: read, write or add."""
+    """The words that one line moves of one tensor in one direction.
+
+    That is read, write, add, or interconnect: sent by one rank and received by another.
+    """
 
     line: str
     tensor: str
@@ -103,6 +109,8 @@ class Formula:
     def words(self, direction: str = "", *, tensor: str = "", line: str = "") -> Polynomial:
         """Return the words moved in one direction, of one tensor, on one line; of all by default.
 
+        Words over the interconnect of several devices count where `direction` asks for them only.
+
         >>> from iosim.schedule import family
         >>> from iosim.shape import AttentionShape
         >>> flash1 = family("flash1").build(AttentionShape(1000, 1000, 64), br=64, bc=100)
@@ -112,7 +120,11 @@ class Formula:
         total = Polynomial({})
         for entry in self.entries:
             if (
-                direction in ("", entry.direction)
+                (
+                    entry.direction in DIRECTIONS.values()
+                    if not direction
+                    else direction == entry.direction
+                )
                 and tensor in ("", entry.tensor)
                 and line in ("", entry.line)
             ):
@@ -143,7 +155,7 @@ def formula(schedule: Schedule) -> Formula:
     moved: dict[tuple[str, str, str], Polynomial] = {}
     values: dict[str, int] = {}
     for node, loops in nodes(schedule.body):
-        if not isinstance(node, Move) or node.kind not in DIRECTIONS:
+        if not isinstance(node, Move) or node.kind not in COUNTED:
             continue
         found = factors(node.tensor.axes, loops)
         for factor in found:
@@ -153,6 +165,6 @@ def formula(schedule: Schedule) -> Formula:
                     f"{factor.value} in one schedule; give one of the axes a symbol of its own"
                 )
         words = Polynomial({tuple(sorted((f.symbol for f in found), key=_rank)): 1})
-        key = (node.line, node.tensor.name, DIRECTIONS[node.kind])
+        key = (node.line, node.tensor.name, COUNTED[node.kind])
         moved[key] = moved[key] + words if key in moved else words
     return Formula(tuple(Entry(*key, words) for key, words in moved.items()), values)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from iosim.errors import CapacityError, ScheduleError
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, tile_words
+from iosim.schedule.ranks import EXCHANGES
 from iosim.schedule.tree import Compute, Move, Schedule, Tensor
 from iosim.units import ITEM_BYTES
 
@@ -35,14 +36,21 @@ class FastMemory:
         tensor = move.tensor
         ranges = tile_ranges(tensor, position)
         key = (tensor.name, ranges)
-        if move.kind in ("load", "new"):
+        if move.kind in EXCHANGES:  # between slow memories
+            given = move.source or tensor
+            if given.place != "input":
+                self._stored(move, given, ranges)
+            self.stored.add(tensor.name)
+        elif move.kind in ("load", "new"):
             if key in self.tiles:
                 raise ScheduleError(
                     f"{where(move)}: {move.kind} of {tile_name(tensor, ranges)}, "
                     "which is resident already; free it first"
                 )
             if move.kind == "load" and tensor.place != "input":
-                self._stored(move, ranges)
+                self._stored(move, tensor, ranges)
+            if move.kind == "load" and tensor.table is not None:
+                self.require(tensor.table, tile_ranges(tensor.table, position), move)
             self._grow(move, key, tile_words(ranges))
         else:
             self.require(tensor, ranges, move)
@@ -59,15 +67,15 @@ class FastMemory:
                 )
             else:
                 if move.kind == "add":
-                    self._stored(move, ranges)
+                    self._stored(move, tensor, ranges)
                 self.stored.add(tensor.name)
         return key
 
-    def _stored(self, move: Move, ranges: Ranges) -> None:
-        if move.tensor.name not in self.stored:
+    def _stored(self, move: Move, tensor: Tensor, ranges: Ranges) -> None:
+        if tensor.name not in self.stored:
             raise ScheduleError(
-                f"{where(move)}: {move.kind} of {tile_name(move.tensor, ranges)}, "
-                f"but nothing has stored {move.tensor.name} before"
+                f"{where(move)}: {move.kind} of {tile_name(tensor, ranges)}, "
+                f"but nothing has stored {tensor.name} before"
             )
 
     def _grow(self, move: Move, key: Key, words: int) -> None:

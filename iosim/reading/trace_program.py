@@ -75,6 +75,11 @@ def compile_trace(schedule: Schedule, line_bytes: int | None = None) -> Program:
     """Turn a schedule into the integers that the generator runs."""
     if line_bytes is not None and line_bytes < 1:
         raise IosimError(f"line size {line_bytes} bytes is not positive; give at least 1")
+    if schedule.ranks is not None:
+        raise IosimError(
+            f"{schedule.name} runs on several devices, which share no cache and have no addresses "
+            "in common, so that it has no trace; give a schedule of one device"
+        )
     return _Builder(schedule, line_bytes).program()
 
 

@@ -3,17 +3,23 @@
 from dataclasses import dataclass
 from typing import Any
 
+from iosim.schedule.ranks import EXCHANGES
 from iosim.schedule.tree import Move, Schedule, nodes
 from iosim.units import ITEM_BYTES
 
 
 @dataclass(frozen=True)
 class Words:
-    """Words read, written and added (reduced into slow memory, counted once)."""
+    """Words read, written and added (reduced into slow memory, counted once).
+
+    `interconnect` counts the words that one rank sent and another received, once. They are words of
+    another level, and in no sum with the others.
+    """
 
     read: int = 0
     write: int = 0
     add: int = 0
+    interconnect: int = 0
 
     @property
     def total(self) -> int:
@@ -21,12 +27,33 @@ class Words:
         return self.read + self.write + self.add
 
     def to_dict(self) -> dict[str, int]:
-        """Return the words by direction; added words only where there are any."""
+        """Return the words by direction; added and sent words only where there are any."""
         found = {"read_words": self.read, "write_words": self.write}
-        return found | ({"add_words": self.add} if self.add else {})
+        found |= {"add_words": self.add} if self.add else {}
+        return found | ({"interconnect_words": self.interconnect} if self.interconnect else {})
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several ranks moves between its memories, sends, receives and computes."""
+
+    read_words: int = 0
+    write_words: int = 0
+    add_words: int = 0
+    send_words: int = 0
+    receive_words: int = 0
+    flops: int = 0
+
+    @property
+    def total_words(self) -> int:
+        """Words read, written and added by this rank."""
+        return self.read_words + self.write_words + self.add_words
 
 
 DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
+INTERCONNECT = "interconnect"
+COUNTED = DIRECTIONS | dict.fromkeys(EXCHANGES, INTERCONNECT)
+"""Under which heading the words of each kind of move are counted."""
 
 
 class Tally:
@@ -38,8 +65,8 @@ class Tally:
         self._lines: dict[str, dict[str, int]] = {}
 
     def note(self, move: Move, words: int) -> None:
-        """Add the words of a load, store or add; other kinds move nothing."""
-        direction = DIRECTIONS.get(move.kind)
+        """Add the words of a load, store, add or exchange; other kinds move nothing."""
+        direction = COUNTED.get(move.kind)
         if direction is not None:
             for table, key in ((self._tensors, move.tensor.name), (self._lines, move.line)):
                 entry = table.setdefault(key, {})
@@ -63,7 +90,8 @@ class Traffic:
     `tensors` and `lines` map a tensor's name and a line's text to the words moved; `items` maps a
     tensor's name to the bytes of one of its words in slow memory. `peak_words` is the most that
     fast memory holds at once, `peak_bytes` the same with wide accumulators and statistics counted
-    as such. `flops` count a multiply and an add as two.
+    as such. `flops` count a multiply and an add as two. On several devices counts are over all of
+    them, peaks are of one, and `ranks` has the share of each.
     """
 
     tensors: dict[str, Words]
@@ -72,6 +100,7 @@ class Traffic:
     peak_words: int
     peak_bytes: int
     flops: int
+    ranks: tuple[Share, ...] = ()
 
     @property
     def read_words(self) -> int:
@@ -112,6 +141,16 @@ class Traffic:
     def total_bytes(self) -> int:
         """Bytes read, written and added."""
         return self.read_bytes + self.write_bytes + self.add_bytes
+
+    @property
+    def interconnect_words(self) -> int:
+        """Words that one rank sent and another received, counted once, over all ranks."""
+        return sum(words.interconnect for words in self.tensors.values())
+
+    @property
+    def interconnect_bytes(self) -> int:
+        """Bytes of the same, each tensor by its own item size."""
+        return sum(words.interconnect * self.items[name] for name, words in self.tensors.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts with units in their names."""

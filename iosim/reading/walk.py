@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from iosim.schedule.nested import blocks_met
+from iosim.schedule.ranks import RankRelation
 from iosim.schedule.relation import Causal
 from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
@@ -31,6 +32,8 @@ def corner_blocks(schedule: Schedule) -> Blocks:
     all_needed = set(kept_axes(schedule))
     samples: dict[tuple[str, int], set[int]] = {}
     for node, loops in nodes(schedule.body):
+        if isinstance(node, For) and isinstance(node.relation, RankRelation):
+            continue  # blocks of ranks are alike but for the last
         if isinstance(node, For) and node.relation is not None:
             pair = {node.relation.query, node.relation.key}
             related |= pair
@@ -152,11 +155,11 @@ def visited_blocks(loop: For, position: Position) -> Sequence[int]:
     first, stop = section(loop.dim, position)
     if relation is None:
         return range(loop.dim.blocks_in(stop - first))
-    other = relation.query if loop.dim.name == relation.key else relation.key
-    dim, i, rows = position[other]
+    is_key = relation.key in (loop.dim.name, loop.dim.index)
+    dim, i, rows = position[relation.query if is_key else relation.key]
     if dim.parent is not None or loop.dim.parent is not None:
         return blocks_met(relation, loop.dim, (first, stop), rows)
-    if loop.dim.name == relation.key:
+    if is_key:
         return relation.key_range(dim, loop.dim, i)
     return relation.query_range(loop.dim, dim, i)
 

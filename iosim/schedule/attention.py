@@ -43,10 +43,13 @@ class Problem:
         return (For(self.batch, (heads,), parallel=True),)
 
 
-def problem(shape: AttentionShape, br: int | None = None, bc: int | None = None) -> Problem:
+def problem(
+    shape: AttentionShape, br: int | None = None, bc: int | None = None, pack: int | None = None
+) -> Problem:
     """Return the axes and tensors of a shape, in tiles of `br` queries and `bc` keys (None: all).
 
-    Raises IosimError for a tile size below 1.
+    A tile of Q holds the rows of one head, or of `pack` heads of a group. Raises IosimError for a
+    tile size below 1.
 
     >>> p = problem(AttentionShape(n_q=100, n_k=50, head_dim=8), br=32, bc=16)
     >>> p.query.blocks, p.key.blocks, p.S.held
@@ -55,8 +58,13 @@ def problem(shape: AttentionShape, br: int | None = None, bc: int | None = None)
     batch = Dim("batch", shape.batch, 1, symbol="b", count="b", indexed=True)
     kv_head = Dim("kv_head", shape.kv_heads, 1, symbol="h_kv", count="h_kv", indexed=True)
     group = Dim("group", shape.group, 1, symbol="g", count="g", indexed=True)
-    query = Dim("query", shape.n_q, _rows("br", br, shape.n_q), symbol="n_q", count="T_r")
-    key = Dim("key", shape.n_k, _rows("bc", bc, shape.n_k), symbol="n_k", count="T_c")
+    if pack is not None:
+        heads_of_tile = at_least_one("pack", pack)
+        group = Dim("group", shape.group, heads_of_tile, symbol="g", count="T_g")
+    br = shape.n_q if br is None else at_least_one("br", br)
+    bc = shape.n_k if bc is None else at_least_one("bc", bc)
+    query = Dim("query", shape.n_q, br, symbol="n_q", count="T_r")
+    key = Dim("key", shape.n_k, bc, symbol="n_k", count="T_c")
     dim = Dim("dim", shape.head_dim, symbol="d", count="T_d")
     same = shape.value_dim == shape.head_dim
     value = Dim("value", shape.value_dim, symbol="d" if same else "d_v", count="T_v")
@@ -84,9 +92,8 @@ def problem(shape: AttentionShape, br: int | None = None, bc: int | None = None)
     )
 
 
-def _rows(name: str, size: int | None, n: int) -> int:
-    if size is None:
-        return n
+def at_least_one(name: str, size: int) -> int:
+    """Return a tile size, or raise IosimError if it is no whole number of at least 1."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise IosimError(
             f"tile size {name} is {size!r}, but it must be a whole number of at least 1"

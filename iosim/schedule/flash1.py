@@ -16,16 +16,21 @@ def paper_tiles(shape: AttentionShape, words: int) -> dict[str, int]:
     return {"br": min(bc, shape.head_dim, shape.n_q), "bc": min(bc, shape.n_k)}
 
 
-@schedule("flash1", source="Dao et al. 2022, arXiv 2205.14135, Algorithm 1", paper=paper_tiles)
+@schedule(
+    "flash1", source="Dao et al. 2022, arXiv 2205.14135, Algorithms 1 and 5", paper=paper_tiles
+)
 def flash1(shape: AttentionShape, br: int, bc: int) -> Schedule:
     """FlashAttention-1: K/V tiles outside, Q tiles inside; O, l and m go to HBM and back each time.
 
     Tiles of `br` queries and `bc` keys, in rows. Per head 2 n_k d + T_c n_q (2d + 2) words read,
-    n_q (d + 2) + T_c n_q (d + 2) written without a mask; one live S/P tile.
+    n_q (d + 2) + T_c n_q (d + 2) written without a mask; one live S/P tile. With a mask it is
+    block-sparse FlashAttention (Algorithm 5): what is hidden whole is left out, but K_j and V_j are
+    loaded for every j.
     """
     p = problem(shape, br, bc)
     Q, K, V, O, S, m, l = p.Q, p.K, p.V, p.O, p.S, p.m, p.l
     initialise = "initialise O = 0, l = 0, m = -inf in HBM"
+    skip, kept = ((Remark("if M_ij != 0 then"),), (Remark("end if"),)) if shape.mask else ((), ())
     probabilities = "compute row maxima of S_ij, P_ij = e^(S_ij - maximum) and its row sums"
     body = (
         Remark(f"set block sizes B_c = {bc}, B_r = {br}"),
@@ -40,6 +45,7 @@ def flash1(shape: AttentionShape, br: int, bc: int) -> Schedule:
         For(p.key, (
             *load("load K_j, V_j", K, V),
             For(p.query, (
+                *skip,
                 *load("load Q_i, O_i, l_i, m_i", Q, O, l, m),
                 *new(S),
                 Compute("scores", (S,), (Q, K), "compute S_ij = Q_i K_j^T"),
@@ -53,6 +59,7 @@ def flash1(shape: AttentionShape, br: int, bc: int) -> Schedule:
                 *store("write O_i, rescaled and with P_ij V_j added", O),
                 *store("write l_i, m_i", l, m),
                 *free(S, Q, O, l, m),
+                *kept,
             ), relation=p.mask, line="for 1 <= i <= T_r do"),
             Remark("end for i"),
             *free(K, V),

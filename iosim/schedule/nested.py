@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from iosim.schedule.relation import PairSums, Relation, Rows
+from iosim.schedule.relation import Causal, PairSums, Relation, Rows
 from iosim.schedule.tree import Dim
 
 
@@ -19,10 +19,10 @@ def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequ
     [0, 1]
     """
     whole = Dim("other", other[1] - other[0])
-    part = replace(dim, n=section[1] - section[0], parent=None)
+    inside = replace(dim, n=section[1] - section[0], parent=None, index="")
     if dim.name == relation.key:
-        return relation.within(other, section).key_range(whole, part, 0)
-    return relation.within(section, other).query_range(part, whole, 0)
+        return relation.within(other, section).key_range(whole, inside, 0)
+    return relation.within(section, other).query_range(inside, whole, 0)
 
 
 @lru_cache(maxsize=16)
@@ -36,16 +36,53 @@ def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     >>> pair_sums(Causal(0), Dim("query", 6, 6), tile)  # tiles of 2, 1, 2 and 1 keys
     PairSums(pairs=4, query_rows=24, key_rows=6, products=36)
     """
+    return _sums(relation, query, key)
+
+
+def _sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
+    """Return the sums, section by section of an axis that is cut twice.
+
+    Of key tiles under a causal mask, in whichever way has the fewest terms. They are at most
+    sqrt(n_k / tile), since sections x tiles in each = n_k / tile.
+    """
     query, key = flattened(query), flattened(key)
     if query.parent is None and key.parent is None:
         return relation.sums(query, key)
+    if isinstance(relation, Causal) and query.parent is None and len(key.cuts) == 2:
+        tiles = key.blocks_in(key.cuts[0].block)
+        if tiles < key.cuts[0].blocks:
+            return _by_place(relation, query, key, tiles)
     total = PairSums()
     if key.parent is not None:
-        for rows, part in _sections(key):
-            total += pair_sums(relation.within((0, query.n), rows), query, part)
+        for rows, inside in sections(key):
+            total += _sums(relation.within((0, query.n), rows), query, inside)
     else:
-        for rows, part in _sections(query):
-            total += pair_sums(relation.within(rows, (0, key.n)), part, key)
+        for rows, inside in sections(query):
+            total += _sums(relation.within(rows, (0, key.n)), inside, key)
+    return total
+
+
+def _by_place(mask: Causal, query: Dim, key: Dim, tiles: int) -> PairSums:
+    """Return the sums, tile by tile of a section: the first tiles of all sections, the second ...
+
+    Under a causal mask a tile is met when its first key is seen, whatever its length, so that these
+    are the sums of an axis cut once, into sections, that begins where the tile does.
+    """
+    outer, total = key.cuts[0].block, PairSums()
+    for t in range(tiles):
+        first = t * key.block
+        if first >= key.n:
+            break
+        spread = Dim(key.name, key.n - first, outer)
+        met = mask.within((0, query.n), (first, key.n)).sums(query, spread)
+        rows = min(key.block, outer - first)
+        total += PairSums(met.pairs, met.query_rows, met.pairs * rows, met.query_rows * rows)
+        begin = (spread.blocks - 1) * outer
+        less = rows - (spread.n - begin)  # by so much the last tile is shorter
+        if less > 0:
+            end = mask.within((0, query.n), (first + begin, key.n))
+            last = end.sums(query, Dim(key.name, 1))
+            total += PairSums(0, 0, -last.pairs * less, -last.query_rows * less)
     return total
 
 
@@ -78,17 +115,24 @@ def flattened(dim: Dim) -> Dim:
     return replace(dim, parent=outer)
 
 
-def _sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:
-    """Yield the rows of each outermost block, and the cut of them."""
+def sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:
+    """Yield the rows of each outermost block, and the cut of them.
+
+    Without a parent that is one block of all rows in each.
+    """
     outermost = dim.cuts[0]
     for i in range(outermost.blocks):
         first, stop = outermost.range(i)
-        yield (first, stop), _part(dim, stop - first)
+        yield (first, stop), part(dim, stop - first)
 
 
-def _part(dim: Dim, rows: int) -> Dim:
-    """Return the cut without its outermost one, of so many rows."""
+def part(dim: Dim, rows: int) -> Dim:
+    """Return the cut within one block, of so many rows, of the outermost cut around it.
+
+    Without a parent that is the block itself.
+    """
     parent = dim.parent
-    assert parent is not None
-    inner = None if parent.parent is None else _part(parent, rows)
-    return replace(dim, n=rows, parent=inner)
+    if parent is None:
+        return replace(dim, n=rows, block=rows, index="")
+    inner = None if parent.parent is None else part(parent, rows)
+    return replace(dim, n=rows, parent=inner, index="")

@@ -149,6 +149,20 @@ def finish_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None
     _scale_and_mask(tile, outputs[0])
 
 
+@operation("S <- S")
+def round_scores(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S rounded to the dtype in which it is stored: what comes back from slow memory."""
+    (s,) = outputs
+    s[...] = tile.rounded(s)
+
+
+@operation("S <- S", (1, (0,)))
+def bare_exponentials(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """S = e^S without a maximum subtracted, in place: infinite beyond the dtype's range."""
+    (s,) = outputs
+    np.exp(s, out=s)
+
+
 def _scale_and_mask(tile: Tile, s: Array) -> None:
     s *= s.dtype.type(tile.scale)
     visible = tile.visible()
@@ -235,11 +249,34 @@ def normalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     o[...] = softmax.normalise(o, l)
 
 
+@operation("O <- A l", (1, (0,)))
+def finish_state(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """O = diag(l)^-1 A, zero for a row that has seen no key."""
+    (o,), (a, l) = outputs, inputs
+    o[...] = softmax.normalise(a, l)
+
+
+@operation("A l m <- B n k A l m", (3, (0,)), (8, (1,)))
+def merge_states(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """(m, l, A) = the state of the keys of (m, l, A) and of (k, n, B) together."""
+    (a, l, m), (b, n, k, *_) = outputs, inputs
+    merged = softmax.merge(softmax.SoftmaxState(m, l, a), softmax.SoftmaxState(k, n, b))
+    a[...], l[...], m[...] = merged.o, merged.l, merged.m
+
+
 @operation("O <- O l", (1, (0,)))
 def unnormalise(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
     """O = diag(l) O: back from averages to sums."""
     (o,), (_, l) = outputs, inputs
     o *= l[..., None]
+
+
+@operation("O l m <- A L O l m", (3, (0,)), (6, (1,)))
+def merge_finished(tile: Tile, outputs: list[Array], inputs: list[Array]) -> None:
+    """Merge the state (m, l, O) with a finished part: its output A and its LSE L."""
+    (o, l, m), (part, lse, _, _, _) = outputs, inputs
+    merged = softmax.merge(softmax.SoftmaxState(m, l, o), softmax.of_finished(part, lse))
+    o[...], l[...], m[...] = merged.o, merged.l, merged.m
 
 
 @operation("LSE <- m l", (2, (0,)))

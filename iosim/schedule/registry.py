@@ -23,9 +23,10 @@ PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
-    `paper` is the tile rule of its source, from a shape and M in words, where it has one. A
-    backward schedule names in `forward` that of the forward pass which leaves what it reads; a
-    forward schedule that leaves the same as another names that one in `like`.
+    `settings` are further sizes, which have a default: no rule chooses them. `paper` is the tile
+    rule of its source, from a shape and M in words, where it has one. A backward schedule names in
+    `forward` that of the forward pass which leaves what it reads; a forward schedule that leaves
+    the same as another names that one in `like`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Family:
     paper: PaperRule | None = None
     forward: str = ""
     like: str = ""
+    settings: tuple[str, ...] = ()
 
     @property
     def direction(self) -> str:
@@ -50,12 +52,20 @@ BUILT_IN = (
     "standard",
     "standard_passes",
     "standard_tiled",
+    "square_tiling",
     "flash1",
     "flash2",
+    "flash2_packed",
+    "split_kv",
     "standard_backward",
     "flash1_backward",
     "flash2_backward",
     "flash2_backward_q",
+    "flash2_packed",
+    "split_kv",
+    "ring",
+    "ulysses",
+    "tree_decoding",
 )
 
 
@@ -64,9 +74,9 @@ def schedule(
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a function `build(shape, tile sizes ...)` as the schedule of that name.
 
-    The names of its parameters after the shape are the names of its tile sizes; the first line of
-    its docstring is the summary. A backward schedule names its `forward` one. Raises IosimError for
-    the name of a built-in schedule.
+    The names of its parameters after the shape are the names of its tile sizes, or of settings
+    where they have a default; the first line of its docstring is the summary. A backward schedule
+    names its `forward` one. Raises IosimError for the name of a built-in schedule.
     """
 
     def register(build: Callable[..., Schedule]) -> Callable[..., Schedule]:
@@ -86,9 +96,11 @@ def _family(
     forward: str = "",
     like: str = "",
 ) -> Family:
-    tiles = tuple(inspect.signature(build).parameters)[1:]
+    parameters = [*inspect.signature(build).parameters.values()][1:]
+    tiles = tuple(each.name for each in parameters if each.default is each.empty)
+    settings = tuple(each.name for each in parameters if each.name not in tiles)
     summary = (inspect.getdoc(build) or name).partition("\n")[0]
-    return Family(name, build, tiles, summary, source, paper, forward, like)
+    return Family(name, build, tiles, summary, source, paper, forward, like, settings)
 
 
 def families(of: str = "") -> dict[str, Family]:

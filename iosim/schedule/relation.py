@@ -37,6 +37,15 @@ class PairSums:
             self.products + other.products,
         )
 
+    def __sub__(self, other: "PairSums") -> "PairSums":
+        """Return the sums over the pairs that are not in `other`, all of which are here."""
+        return PairSums(
+            self.pairs - other.pairs,
+            self.query_rows - other.query_rows,
+            self.key_rows - other.key_rows,
+            self.products - other.products,
+        )
+
     def select(self, query: bool, key: bool) -> int:
         """Return the sum of 1, query rows, key rows or their product over the visited pairs."""
         if query:

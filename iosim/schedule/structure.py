@@ -88,13 +88,14 @@ class _Structure:
     ) -> tuple[Relation, ...]:
         name = dim.name
         pair = (relation.query, relation.key)
-        if name not in pair:
+        own = dim.index if dim.index in pair else name
+        if own not in pair:
             raise ScheduleError(
                 f"the loop over {name!r} has a relation of {pair[0]!r} to {pair[1]!r}, "
                 "which is for a loop over one of these"
             )
-        other = pair[pair.index(name) - 1]
-        if all(other != outer.name for outer in axes):
+        other = pair[pair.index(own) - 1]
+        if all(other not in (outer.name, outer.index) for outer in axes):
             raise ScheduleError(
                 f"the loop over {name!r} is related to {other!r}, "
                 f"but no loop over {other!r} is around it"
@@ -118,6 +119,8 @@ class _Structure:
     def _tensor(self, tensor: Tensor) -> None:
         for dim in tensor.axes:
             self._axis(dim.name, dim.n)
+        if tensor.table is not None:
+            self._tensor(tensor.table)
         # How the axes are cut does not matter: the loops decide.
         made = (tuple(d.name for d in tensor.axes), tensor.dtype, tensor.place, tensor.held)
         if self.tensors.setdefault(tensor.name, made) != made:

@@ -13,10 +13,11 @@ from iosim.shape import AttentionShape
 from iosim.units import ITEM_BYTES, unknown
 
 if TYPE_CHECKING:
+    from iosim.schedule.ranks import Ranks
     from iosim.schedule.relation import Relation
 
 Order = Literal["forward", "reverse", "snake"]
-Kind = Literal["load", "store", "add", "new", "free"]
+Kind = Literal["load", "store", "add", "new", "free", "receive", "send", "shift"]
 Place = Literal["input", "output", "slow", "fast"]
 
 
@@ -139,6 +140,8 @@ class Tensor:
     `place` says where it lives: an input starts in slow memory, an output must end there, a slow
     one is a scratch tensor in slow memory, a fast one exists only in fast memory. `dtype` is its
     item type in slow memory, `held` (default `dtype`) in fast memory, where sums may be wider.
+    A `table` says where in slow memory the tensor's pages lie: its current entry, along the axis
+    that numbers them, has to be in fast memory when a tile of a page is loaded.
     """
 
     name: str
@@ -146,6 +149,7 @@ class Tensor:
     dtype: str
     place: Place = "fast"
     held: str = ""
+    table: "Tensor | None" = None
 
     def __post_init__(self) -> None:
         """Fill in the default item type in fast memory, and refuse what is unknown."""
@@ -166,11 +170,18 @@ class Move:
 
     `new` makes room without traffic, `free` gives it back. An `add` is a read-modify-write by the
     memory system: its words are counted once, under their own heading.
+
+    On several devices (`Schedule.ranks`) three more kinds copy the tile from the slow memory of one
+    rank into that of another: `receive` takes it from the rank that the loop related to the ranks
+    is at, `send` gives it to that rank, and `shift` takes it from the rank before, in a ring,
+    in the place of the tile that was taken so before. `source` is what the other rank gives, where
+    that is another tensor.
     """
 
     kind: Kind
     tensor: Tensor
     line: str = ""
+    source: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Refuse an unknown kind."""
@@ -220,16 +231,21 @@ Node = For | Move | Compute | Remark
 
 @dataclass(frozen=True)
 class Schedule:
-    """A named tree for one attention shape; `tiles` are the sizes it was built with, in rows."""
+    """A named tree for one attention shape; `tiles` are the sizes it was built with, in rows.
+
+    `ranks` says what each of several devices runs and holds; None means that there is one.
+    """
 
     name: str
     shape: AttentionShape
     body: tuple[Node, ...] = field(repr=False)  # `print` shows it as a listing
     mask: "Relation | None" = None
     tiles: dict[str, int] = field(default_factory=dict)
+    ranks: "Ranks | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse a tree that no reading could make sense of."""
+        from iosim.schedule.ranks import check_tree
         from iosim.schedule.structure import check_structure
 
         if not isinstance(self.name, str):
@@ -239,6 +255,7 @@ class Schedule:
                 f"the shape of {self.name} is {self.shape!r}; pass on the shape that was given"
             )
         check_structure(self.body)
+        check_tree(self)
         if self.shape.dropout:
             from iosim.schedule.dropout import check_dropout
 
@@ -276,6 +293,11 @@ def store(line: str, *tensors: Tensor) -> tuple[Move, ...]:
 def add(line: str, *tensors: Tensor) -> tuple[Move, ...]:
     """Return the additions of the tensors' current tiles into slow memory, on one line."""
     return tuple(Move("add", tensor, line) for tensor in tensors)
+
+
+def exchange(kind: Kind, line: str, *tensors: Tensor) -> tuple[Move, ...]:
+    """Return moves of the tensors' current tiles between devices: receive, send or shift."""
+    return tuple(Move(kind, tensor, line) for tensor in tensors)
 
 
 def new(*tensors: Tensor) -> tuple[Move, ...]:

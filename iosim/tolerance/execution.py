@@ -26,11 +26,12 @@ class Execution:
     ``tiles`` is the number of key tiles that a query row meets, ``largest_tile`` the keys in the
     largest of them (``ceil(n_keys / tiles)`` unless given). ``splits`` > 1: that many partial
     results (O and LSE, float32) are merged at the end; the other counts are then those of a split,
-    except ``n_keys``. ``stored_scores``: S and P are stored in the dtype, as standard attention
-    does; with ``tiles`` > 1, m and l were found in so many pieces of a row and P comes from them in
-    a later pass. ``stored_output_per_tile``: O is normalised and stored in the dtype after every
-    tile, as in FlashAttention-1. ``dropout``: P is multiplied with 0 or 1 / (1 - dropout) before
-    P V, and stored once more where it is stored at all.
+    except ``n_keys``. ``split_keys``: the keys of a split, where the keys are split in their order
+    into runs of so many (the last may be shorter). ``stored_scores``: S and P are stored in the
+    dtype, as standard attention does; with ``tiles`` > 1, m and l were found in so many pieces of a
+    row and P comes from them in a later pass. ``stored_output_per_tile``: O is normalised and
+    stored in the dtype after every tile, as in FlashAttention-1. ``dropout``: P is multiplied with
+    0 or 1 / (1 - dropout) before P V, and stored once more where it is stored at all.
 
     float16 and bfloat16 mean operands given in that dtype, float32 accumulation, l summed from P
     before P is rounded for P V, and O rounded at the end. Raises `IosimError` for an unknown dtype
@@ -43,6 +44,7 @@ class Execution:
     tiles: int = 1
     largest_tile: int | None = None
     splits: int = 1
+    split_keys: int | None = None
     stored_scores: bool = False
     stored_output_per_tile: bool = False
     dropout: float = 0.0
@@ -51,7 +53,7 @@ class Execution:
         precision(self.dtype)
         if not 0 <= self.dropout < 1:
             raise IosimError(f"dropout must be in [0, 1), not {self.dropout}")
-        for name in ("head_dim", "n_keys", "tiles", "largest_tile", "splits"):
+        for name in ("head_dim", "n_keys", "tiles", "largest_tile", "splits", "split_keys"):
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise IosimError(f"{name} must be at least 1, not {count}")

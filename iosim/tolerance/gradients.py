@@ -179,15 +179,12 @@ def _errors(
     if execution.stored_dq_per_tile:
         repeats = execution.key_tiles
         dq = (dq + repeats * (w * (ds @ abs(factor * rows.k) + dq) + eta)) * (1 + w) ** repeats
-    errors = (dq, reference.sum_heads(k, dk), reference.sum_heads(v, dv))
-    return _Errors(
-        np.where(seen, d_dp, 0.0),
-        np.where(seen, d_x, 0.0),
-        tuple(
-            _stored(error, abs(gradient), w, eta, largest)
-            for error, gradient in zip(errors, gradients, strict=True)
-        ),
+    sums = (dq, reference.sum_heads(k, dk), reference.sum_heads(v, dv))
+    dq, dk, dv = (
+        _stored(error, abs(gradient), w, eta, largest)
+        for error, gradient in zip(sums, gradients, strict=True)
     )
+    return _Errors(np.where(seen, d_dp, 0.0), np.where(seen, d_x, 0.0), (dq, dk, dv))
 
 
 def _weight_error(execution: BackwardExecution, rows: Rows, of_lse: Array) -> Array:
@@ -197,7 +194,7 @@ def _weight_error(execution: BackwardExecution, rows: Rows, of_lse: Array) -> Ar
     sigma = score_error(forward, rows.A, abs(rows.s))
     finite = np.where(np.isneginf(rows.lse), 0.0, rows.lse)[..., None]
     shifted = abs(rows.s - finite) + sigma + of_lse[..., None] + math.log(forward.n_keys)
-    return sigma + of_lse[..., None] + 2 * u * shifted + exp_error(u) + 2 * u
+    return np.asarray(sigma + of_lse[..., None] + 2 * u * shifted + exp_error(u) + 2 * u)
 
 
 def _product(
@@ -206,7 +203,8 @@ def _product(
     """The error of a product of a matrix with an error and one without, summed in any order."""
     if transposed:
         error, size = error.swapaxes(-1, -2), size.swapaxes(-1, -2)
-    return error @ other + gamma(roundings, u) * ((size + error) @ other) + roundings * t
+    summed = gamma(roundings, u) * ((size + error) @ other)
+    return np.asarray(error @ other + summed + roundings * t)
 
 
 def _stored(error: Array, size: Array, w: float, eta: float, largest: float) -> Array:

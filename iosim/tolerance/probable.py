@@ -64,7 +64,9 @@ class Runs:
     ``largest`` (..., rows, d_v) is the largest |sum of p_j v_j| over neighbouring keys j, and
     ``moved`` that of p_j (v_j - O). ``squares_o`` adds up over all keys t the square of the largest
     such |sum of p_j v_j| that ends at t, ``squares_s`` (..., rows, keys) the like of the d terms of
-    a score, ``squares_l`` (..., rows, 1) the squares of the sums of p over the first t keys.
+    a score, ``squares_l`` (..., rows, 1) the squares of the sums of p over the first t keys. Where
+    the keys are split, ``splits_o`` adds up over the splits the square of |sum of p_j (v_j - O)|,
+    ``splits_p`` (..., rows, 1) that of the sum of p_j; without splits there is one of all keys.
     """
 
     largest: Array
@@ -72,6 +74,8 @@ class Runs:
     squares_o: Array
     squares_s: Array
     squares_l: Array
+    splits_o: Array
+    splits_p: Array
 
 
 class _Running:
@@ -97,23 +101,36 @@ class _Running:
         return self.greatest - self.least
 
 
-def runs(rows: Rows) -> Runs:
-    """Walk along the keys of a row, and along the terms of its scores."""
-    shape = rows.output.shape
+def runs(rows: Rows, split_keys: int | None = None) -> Runs:
+    """Walk along the keys of a row, split into runs of so many, and the terms of its scores."""
+    shape, n = rows.output.shape, rows.p.shape[-1]
+    # What the doubt about p may change.
+    doubt = rows.doubt * (rows.p @ abs(rows.v) + abs(rows.output))
     o, moved, l = _Running(shape), _Running(shape), np.zeros((*shape[:-1], 1))
     squares_o, squares_l, squares_s = np.zeros(shape), np.zeros(l.shape), np.zeros(rows.s.shape)
-    for j in range(rows.p.shape[-1]):
+    splits_o, splits_p, start_o, start_p = np.zeros(shape), np.zeros(l.shape), 0 * doubt, 0 * l
+    for j in range(n):
         weight = rows.p[..., j, None]
         squares_o += o.add(weight * rows.v[..., None, j, :]) ** 2
         l += weight
         squares_l += l**2
         moved.become(o.total - rows.output * l)
+        if j + 1 == n or (split_keys and (j + 1) % split_keys == 0):
+            splits_o += (abs(moved.total - start_o) + doubt) ** 2
+            splits_p += (l - start_p) ** 2
+            start_o, start_p = moved.total, l.copy()
     s = _Running(rows.s.shape)
     for t in range(rows.q.shape[-1]):
         squares_s += s.add(rows.q[..., :, None, t] * rows.k[..., None, :, t]) ** 2
-    # What the doubt about p may change.
-    doubt = rows.doubt * (rows.p @ abs(rows.v) + abs(rows.output))
-    return Runs(o.largest + doubt, moved.largest + doubt, squares_o, squares_s, squares_l)
+    return Runs(
+        o.largest + doubt,
+        moved.largest + doubt,
+        squares_o,
+        squares_s,
+        squares_l,
+        splits_o,
+        splits_p,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,13 +168,16 @@ def parts(execution: Execution, rows: Rows, of: Runs) -> Parts:
     lowest = (u * below.max(axis=-1, keepdims=True, initial=0.0)) ** 2
     rescales = splits * tiles - 1 + execution.stored_output_per_tile * tiles
     shared = rescales * eps**2 + (rescales > 0) * lowest
-    if splits > 1:
-        log_l = math.log(min(n, tiles * execution.summed))
-        top = s.max(axis=-1, keepdims=True, initial=0.0) + most + log_l
-        shared = shared + splits * u**2 * ((LOG_ROUNDOFFS * log_l) ** 2 + top**2)
     scaled = p * rows.s
     drift = scaled @ rows.v - rows.output * _total(scaled)
     of_runs = of.moved**2 * shared + (u * drift) ** 2
+    if splits > 1:
+        log_l = math.log(min(n, tiles * execution.summed))
+        top = s.max(axis=-1, keepdims=True, initial=0.0) + most + log_l
+        of_split = u**2 * ((LOG_ROUNDOFFS * log_l) ** 2 + top**2)
+        known = execution.split_keys is not None
+        of_runs = of_runs + of_split * (of.splits_o if known else splits * of.moved**2)
+        shared = shared + of_split * (of.splits_p if known else splits)
 
     # Step 12: the roundings of the sums, and of what is added to o.
     later = splits * execution.late_roundings + n / BLOCK + 2
@@ -215,7 +235,7 @@ def probable_error(execution: Execution, rows: Rows, factor: float) -> tuple[Arr
 
     Step 15: a rounding of the reference is independent of the execution's, or the same.
     """
-    of = runs(rows)
+    of = runs(rows, execution.split_keys)
     one, other = (parts(each, rows, of) for each in (execution, of_reference(execution)))
     error = factor * np.sqrt(one.output_squares + other.output_squares)
     error = error + one.output_rest + other.output_rest

@@ -42,7 +42,7 @@ def verify(
     True
     """
     known = checks()
-    names = tuple(only) or (tuple(known) if schedules is None else OVER_SCHEDULES)
+    names = tuple(only) or (tuple(known) if schedules is None else _applicable(schedules))
     for name in names:
         if name not in known:
             raise IosimError(unknown("check", name, known))
@@ -64,6 +64,13 @@ def verify(
             rows.append(Check(name, "the check itself", "fail", f"it cannot go on: {error}"))
     left_out = () if only else tuple(name for name in known if name not in names)
     return VerificationReport(tuple(rows), thorough, time.perf_counter() - start, left_out)
+
+
+def _applicable(schedules: Mapping[str, Family]) -> tuple[str, ...]:
+    """Return the checks that go over these schedules: gradients are of backward ones only."""
+    passes = {family.direction for family in schedules.values()}
+    needs = {"exactness": "forward", "gradients": "backward"}
+    return tuple(name for name in OVER_SCHEDULES if needs.get(name) in (None, *passes))
 
 
 def _check_tiles(schedules: Mapping[str, Family]) -> None:

@@ -1,7 +1,7 @@
 """Capacity: the tile sizes that papers print, held against the words that fast memory has."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from iosim.errors import CapacityError
@@ -16,6 +16,9 @@ from iosim.verify.result import Check, found, verdict
 
 N = 65536  # so many rows that no tile of the scan is cut short by the end of the sequence
 
+# The schedules whose printed tiles are looked at here; small_memory has that of square_tiling.
+RULED = ("flash1", "flash2", "flash1_backward")
+
 # The fast memory that FA1 (arXiv 2205.14135, section 2.1) reckons with is about 100 KB.
 MEMORY = MemorySize(100 * 1024, "bytes")
 
@@ -28,17 +31,19 @@ def capacity(scope: Scope) -> Iterator[Check]:
     beside those that do not.
     """
     dims = (16, 32, 64, 80, 96, 128, 192, 256) if scope.thorough else (32, 64, 128)
-    for name, family in scope.schedules.items():
-        if family.paper is None:
-            continue
+    ruled = [
+        (name, family, family.paper)
+        for name, family in scope.schedules.items()
+        if name in RULED and family.paper is not None
+    ]
+    for name, family, paper in ruled:
         for d in dims:
             scope.progress(f"capacity: {name}, d = {d}")
-            yield _scan_row(name, family, family.paper, d)
-    for name, family in scope.schedules.items():
-        if family.paper is None:
-            continue
+            row = _never_row if family.direction == "backward" else _scan_row
+            yield row(name, family, paper, d)
+    for name, family, paper in ruled:
         for dtype, d in (("float16", 64), ("float16", 128), ("float32", 64)):
-            yield _memory_row(name, family, family.paper, dtype, d)
+            yield _memory_row(name, family, paper, dtype, d)
 
 
 def held_words(d: int, br: int, bc: int) -> int:
@@ -50,12 +55,29 @@ def held_words(d: int, br: int, bc: int) -> int:
     return 2 * br * d + 2 * bc * d + br * bc + 2 * br
 
 
+def backward_held_words(d: int, br: int, bc: int) -> int:
+    """Return the words that the tiles of flash1_backward hold together.
+
+    They are Q_i, O_i, dO_i, dQ_i, K_j, V_j, dK_j, dV_j, two score tiles, l_i, m_i and D_i.
+
+    >>> backward_held_words(64, br=64, bc=200)
+    93376
+    """
+    return 4 * br * d + 4 * bc * d + 2 * br * bc + 3 * br
+
+
+def held_by(family: Family) -> Callable[..., int]:
+    """Return the function that says what the tiles of a schedule hold, from d, B_r and B_c."""
+    return backward_held_words if family.direction == "backward" else held_words
+
+
 @dataclass(frozen=True)
 class Scan:
     """What the scan over M from `first` to `last` words found, all in words.
 
     `fits_from` is the least M from which on the rule fits up to `last`; `fit_below` so many
-    smaller sizes fit too, `overflow` so many do not. `agrees`: each peak is what held_words says.
+    smaller sizes fit too, `overflow` so many do not, by `least_excess` words or more. `agrees`:
+    each peak is what held_words says.
     """
 
     first: int
@@ -63,11 +85,14 @@ class Scan:
     fits_from: int
     fit_below: int
     overflow: int
+    least_excess: int
     agrees: bool
 
 
-def scan(family: Family, rule: PaperRule, d: int) -> Scan:
-    """Check the tiles that a rule gives for every M that can hold any, to a bit beyond 8 d^2 words.
+def scan(family: Family, rule: PaperRule, d: int, last: int = 0) -> Scan:
+    """Check the tiles that a rule gives for every M that can hold any, to `last` words.
+
+    By default that is a bit beyond 8 d^2.
 
     >>> from iosim.schedule import family
     >>> flash1 = family("flash1")
@@ -75,20 +100,23 @@ def scan(family: Family, rule: PaperRule, d: int) -> Scan:
     33856
     """
     shape = AttentionShape(N, N, d)
-    first, last = held_words(d, 1, 1), 8 * d * d + 40 * d
+    held = held_by(family)
+    first, last = held(d, 1, 1), last or 8 * d * d + 40 * d
     peaks: dict[tuple[tuple[str, int], ...], int] = {}  # the rule keeps a tile for 4d values of M
     fits: list[bool] = []
-    agrees = True
+    agrees, excess = True, []
     for words in range(first, last + 1):
         tiles = rule(shape, words)
         key = tuple(sorted(tiles.items()))
         if key not in peaks:
             peaks[key] = check(family.build(shape, **tiles)).peak_words
-            agrees &= peaks[key] == held_words(d, **tiles)
+            agrees &= peaks[key] == held(d, **tiles)
         fits.append(peaks[key] <= words)
+        excess.append(peaks[key] - words)
     overflow = fits.count(False)
     fits_from = last + 1 - next((i for i, fit in enumerate(reversed(fits)) if not fit), len(fits))
-    return Scan(first, last, fits_from, fits_from - first - overflow, overflow, agrees)
+    least = min((each for each in excess if each > 0), default=0)
+    return Scan(first, last, fits_from, fits_from - first - overflow, overflow, least, agrees)
 
 
 def always_fits_from(rule: PaperRule, d: int) -> int:
@@ -141,11 +169,41 @@ def _scan_row(name: str, family: Family, rule: PaperRule, d: int) -> Check:
     return Check("capacity", f"{name}, d = {d}", found(fine), detail, numbers)
 
 
+def _never_row(name: str, family: Family, rule: PaperRule, d: int) -> Check:
+    """Return the row of a rule that fits in no M: 4 B_c d >= M words are K_j, V_j, dK_j, dV_j."""
+    result = scan(family, rule, d)
+    sizes = result.last + 1 - result.first
+    fine = result.agrees and result.overflow == sizes
+    legal = _legal(family, AttentionShape(N, N, d), result.last)
+    detail = (
+        f"overflow each of the {format_count(sizes)} sizes M up to {format_count(result.last)} "
+        f"words, since K_j, V_j, dK_j and dV_j alone hold 4 B_c d >= M words; "
+        f"{_sizes(legal)} fits at {format_count(result.last)}"
+    )
+    if not fine:
+        detail = (
+            f"check finds that {format_count(sizes - result.overflow)} of "
+            f"{format_count(sizes)} printed tiles fit, the mathematics says none, or the peaks "
+            "differ"
+        )
+    numbers = {
+        "schedule": name,
+        "head_dim": d,
+        "scanned_from_words": result.first,
+        "scanned_to_words": result.last,
+        "sizes_that_overflow": result.overflow,
+        "least_excess_words": result.least_excess,
+        "legal_at_words": result.last,
+        "legal_tiles": legal,
+    }
+    return Check("capacity", f"{name}, d = {d}", found(fine), detail, numbers)
+
+
 def _memory_row(name: str, family: Family, rule: PaperRule, dtype: str, d: int) -> Check:
     shape = AttentionShape(N, N, d, dtype=dtype)
     words = MEMORY.words(item_bytes(dtype))
     tiles = rule(shape, words)
-    need = held_words(d, **tiles)
+    need = held_by(family)(d, **tiles)
     try:
         check(family.build(shape, **tiles), capacity=words)
         fits = True

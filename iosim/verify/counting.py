@@ -68,13 +68,15 @@ def differences(schedule: Schedule, done: Traffic) -> list[str]:
             found.append(f"{what}: count says {count_says}, {other} {other_says}")
 
     for name in counted.tensors | done.tensors:
-        for direction in ("read", "write", "add"):
+        for direction in ("read", "write", "add", "interconnect"):
             expected = _words(counted, name, direction)
             compare(f"{direction} of {name}", expected, "execute", _words(done, name, direction))
             value = closed.words(direction, tensor=name).value(closed.values)
             compare(f"{direction} of {name}", expected, "formula", value)
     if counted.lines != done.lines:
         found.append("count and execute differ line by line")
+    if counted.ranks != done.ranks:
+        found.append("count and execute differ rank by rank")
     compare("peak words", counted.peak_words, "execute", done.peak_words)
     compare("peak words", counted.peak_words, "check", check(schedule).peak_words)
     compare("FLOPs", counted.flops, "execute", done.flops)

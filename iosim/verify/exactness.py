@@ -9,9 +9,10 @@ from iosim import reference, tolerance
 from iosim.errors import IosimError
 from iosim.precision import Array, precision
 from iosim.reading.execute import execute
+from iosim.schedule.nested import part
 from iosim.schedule.operations import find_operation
 from iosim.schedule.registry import Family
-from iosim.schedule.tree import Compute, For, Move, Schedule, nodes
+from iosim.schedule.tree import Compute, Dim, For, Move, Schedule, nodes
 from iosim.verify.grid import DTYPES, RANDOM, Case, cases
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, found, verdict
@@ -26,7 +27,7 @@ def exactness(scope: Scope) -> Iterator[Check]:
     """
     forward = {n: each for n, each in scope.schedules.items() if each.direction == "forward"}
     if not forward:
-        return
+        raise IosimError("no schedule given is one of a forward pass, so there is no attention")
     grid = list(cases(scope.thorough))
     for dtype in DTYPES:
         truths = [Truth.of(case, dtype) for case in grid]
@@ -165,7 +166,8 @@ def rounding_of(schedule: Schedule) -> tolerance.Execution:
 
     The statistics are rescaled once for every key tile of the loop that rescales them, and keys
     are summed in the order of the loop around P V. Where that is another loop (or none), all keys
-    count as one sum, which is more than any order needs.
+    count as one sum, which is more than any order needs. Where finished parts are merged, the loop
+    around that has a block for each of them, within which tiles are counted.
 
     >>> from iosim.schedule import family
     >>> from iosim.shape import AttentionShape
@@ -178,6 +180,7 @@ def rounding_of(schedule: Schedule) -> tolerance.Execution:
     rescaled = _key_loop(schedule, lambda node: node.operation.startswith("rescale"))
     summed = _key_loop(schedule, lambda node: find_operation(node).role == "accumulate")
     one_loop = rescaled is not None and summed is not None and rescaled.dim == summed.dim
+    merged = _key_loop(schedule, lambda node: node.operation == "merge_finished")
     every = [node for node, _ in nodes(schedule.body)]
     moves = [node for node in every if isinstance(node, Move)]
     computes = [node for node in every if isinstance(node, Compute)]
@@ -186,12 +189,24 @@ def rounding_of(schedule: Schedule) -> tolerance.Execution:
         dtype=shape.dtype,
         head_dim=shape.head_dim,
         n_keys=shape.n_k,
-        tiles=rescaled.dim.blocks if rescaled else 1,
-        largest_tile=min(rescaled.dim.block, shape.n_k) if rescaled and one_loop else shape.n_k,
+        tiles=_tiles(rescaled.dim, merged.dim if merged else None) if rescaled else 1,
+        largest_tile=_largest_block(rescaled.dim) if rescaled and one_loop else shape.n_k,
+        splits=merged.dim.blocks if merged else 1,
+        split_keys=_largest_block(merged.dim) if merged else None,
         stored_scores=any(m.kind == "store" and m.tensor.name in scores for m in moves),
         stored_output_per_tile=any(m.kind == "load" and m.tensor.place == "output" for m in moves),
         dropout=shape.dropout,
     )
+
+
+def _tiles(dim: Dim, split: Dim | None) -> int:
+    """Return the most blocks that a cut of the keys has in a split, or in all without splits."""
+    within = split is not None and split in dim.cuts
+    return part(dim, min(split.block, split.n)).blocks if split and within else dim.blocks
+
+
+def _largest_block(dim: Dim) -> int:
+    return min(dim.n, *(cut.block for cut in dim.cuts))
 
 
 def _key_loop(schedule: Schedule, wanted: Callable[[Compute], bool]) -> For | None:

@@ -13,6 +13,7 @@ from iosim.reading.gradients import GRADIENTS
 from iosim.schedule.operations import find_operation
 from iosim.schedule.registry import Family, forward_of
 from iosim.schedule.tree import Compute, For, Move, Schedule, nodes
+from iosim.shape import AttentionShape
 from iosim.training import training_step
 from iosim.verify.exactness import rounding_of
 from iosim.verify.grid import DTYPES, RANDOM, Case, cases
@@ -29,7 +30,7 @@ def gradients(scope: Scope) -> Iterator[Check]:
     """
     backward = {n: each for n, each in scope.schedules.items() if each.direction == "backward"}
     if not backward:
-        return
+        raise IosimError("no schedule given is one of a backward pass, so there are no gradients")
     grid = list(cases(scope.thorough))
     for dtype in DTYPES:
         truths = [Truth.of(case, dtype) for case in grid]
@@ -43,10 +44,10 @@ def gradients(scope: Scope) -> Iterator[Check]:
 class Truth:
     """A case in a dtype: its inputs rounded to it, and the gradients that must come out.
 
-    weight of 0 times NaN is NaN where their tile is met. `standard_errors` are the largest
-    of the keys that they see. Of the keys that are hidden from them nothing is asked (`unsaid`): a
-    weight of 0 times NaN is NaN where their tile is not skipped. `standard_errors` are the largest
-    errors of the standard backward pass executed in the dtype.
+    `nan` marks the rows of dQ, dK and dV where NaN must come out: those of queries that are NaN,
+    and of the keys that they see. Of the keys that are hidden from them nothing is asked
+    (`unsaid`): a weight of 0 times NaN is NaN where their tile is met. `standard_errors` are the
+    largest errors of the standard backward pass executed in the dtype.
     """
 
     case: Case
@@ -71,13 +72,11 @@ class Truth:
         right = reference.attention_gradients(q, k, v, dO, visible, factors=factors)
         standard = reference.standard_gradients(q, k, v, dO, dtype, visible, factors=factors)
         seen = np.ones((case.shape.n_q, case.shape.n_k), bool) if visible is None else visible
-        of_query = np.isnan(q).any(axis=-1) & seen.any(axis=-1)
-        of_key = (of_query[..., None] & seen).any(axis=-2)
-        per_key = (*k.shape[:-2], case.shape.group, case.shape.n_k)
-        of_key = of_key.reshape(per_key).any(axis=-2)
-        any_query = of_query.any(axis=-1).reshape(per_key[:-1]).any(axis=-1)
+        of_query = np.asarray(np.isnan(q).any(axis=-1) & seen.any(axis=-1))
+        of_key = _of_group(np.any(of_query[..., None] & seen, axis=-2), case.shape)
+        any_query = _of_group(np.any(of_query, axis=-1, keepdims=True), case.shape)
         nan = (of_query, of_key, of_key)
-        unsaid = any_query[..., None] & ~of_key
+        unsaid = any_query & ~of_key
         errors = tuple(
             float(abs(np.where((rows | hidden)[..., None], 0.0, a - b)).max())
             for a, b, rows, hidden in zip(
@@ -95,6 +94,12 @@ class Truth:
                 np.where(self.unsaid[..., None], 0.0, x) for x in (actual, expected)
             )
         return tolerance.agrees(actual, expected, allowed, nan)
+
+
+def _of_group(marks: Array, shape: AttentionShape) -> Array:
+    """Return (..., heads, n) marks as (..., kv_heads, n): any of the heads that share a key."""
+    *batch, _, n = marks.shape
+    return np.asarray(marks.reshape(*batch, shape.kv_heads, shape.group, n).any(axis=-2))
 
 
 def _row(name: str, family: Family, dtype: str, truths: list[Truth]) -> Check:

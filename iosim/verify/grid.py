@@ -4,18 +4,20 @@ Everything is small, so that many cases run in seconds; what goes wrong in atten
 the edges: ragged tiles, more queries than keys, rows that see nothing, maxima that change.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from iosim.errors import UnsupportedError
+from iosim.errors import IosimError, UnsupportedError
 from iosim.precision import Array
 from iosim.random_bits import RandomState, dropout_factors
+from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.schedule.registry import Family, forward_of
 from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
-from iosim.shape import AttentionShape
+from iosim.shape import AttentionShape, Mask
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -33,13 +35,18 @@ class Case:
     br: int
     bc: int
     data: str = "normal"
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, family: Family, dtype: str) -> Schedule:
-        """Return the schedule for this case in a dtype, with those of the tiles that it has."""
+        """Return the schedule for this case in a dtype, with those of the sizes that it has.
+
+        On several devices it is for as many as there can be, at most 4.
+        """
         tiles = {"br": self.br, "bc": self.bc}
-        return family.build(
-            replace(self.shape, dtype=dtype), **{name: tiles[name] for name in family.tiles}
-        )
+        shape = replace(self.shape, dtype=dtype)
+        sizes = {name: tiles[name] for name in family.tiles}
+        sizes |= {name: size for name, size in self.settings.items() if name in family.settings}
+        return family.build(shape, **with_ranks(family, shape, sizes, 4))
 
     def fits(self, family: Family) -> bool:
         """Return whether the schedule has a form for this case: not every one has dropout."""
@@ -89,9 +96,23 @@ class Case:
         if s.mask is not None:
             words.append(str(s.mask))
         words.append(f"tiles {self.br} x {self.bc}")
+        words += [f"{name.replace('_', ' ')} {size}" for name, size in self.settings.items()]
         if s.dropout:
             words.insert(-1, f"dropout {s.dropout:g}")
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
+
+
+def with_ranks(
+    family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int
+) -> dict[str, int]:
+    """Return sizes with the most ranks, up to so many, that can divide a shape, if it has ranks."""
+    if "ranks" not in family.settings:
+        return dict(sizes)
+    for ranks in range(most, 1, -1):
+        with contextlib.suppress(IosimError):
+            family.build(shape, **sizes, ranks=ranks)
+            return {**sizes, "ranks": ranks}
+    return {**sizes, "ranks": 1}
 
 
 def _shape(n_q: int, n_k: int, head_dim: int = 16, **more: object) -> AttentionShape:
@@ -120,7 +141,19 @@ def cases(thorough: bool = False) -> Iterator[Case]:
     for data in INPUTS:
         if data != "normal":
             yield Case(_shape(24, 40, causal=True), 9, 7, data)
+    yield Case(_shape(33, 33, mask=Window(5, 0)), 8, 8)
+    yield Case(_shape(24, 40, mask=Window(3, 6)), 7, 5)
+    yield Case(_shape(30, 30, mask=LocalGlobal(2, 2, 3)), 7, 4)
+    yield Case(_shape(32, 32, causal=True, mask=Documents((5, 1, 17, 9))), 6, 5)
+    yield Case(_shape(40, 40, mask=Butterfly(5)), 10, 4)
+    yield Case(_shape(36, 28, mask=Random(0.2, 4, seed=4)), 8, 6)  # 12 rows see nothing
+    yield Case(_shape(29, 31, causal=True, mask=Random(0.5, 7)), 6, 9)
     yield Case(_shape(64, 96, 64), 32, 48)
+    # Settings of schedules for decoding; another schedule takes the case without them.
+    yield Case(_shape(1, 61, heads=4, kv_heads=2), 1, 7, settings={"splits": 5})
+    yield Case(_shape(2, 40, 8, heads=6, kv_heads=2), 1, 3, settings={"splits": 50, "pack": 2})
+    paged = {"splits": 3, "page_size": 8}
+    yield Case(_shape(5, 45, 8, batch=2, heads=4, kv_heads=1, causal=True), 3, 5, settings=paged)
     yield Case(_shape(37, 29, dropout=0.1), 8, 5)
     yield Case(_shape(19, 23, 8, heads=4, kv_heads=2, causal=True, dropout=0.5), 6, 9)
     yield Case(_shape(24, 40, dropout=0.25), 9, 7, "cancelling values")
@@ -133,10 +166,15 @@ def _more_cases() -> Iterator[Case]:
         yield Case(_shape(70, 90), 16, 11, data)
         yield Case(_shape(60, 40, causal=True), 13, 1, data)
     yield Case(_shape(128, 160, 64), 64, 32)
+    yield Case(_shape(50, 61, 8, heads=8, kv_heads=4, causal=True), 7, 5)
+    yield Case(_shape(61, 50, 8, heads=4, batch=2), 8, 8)
     yield Case(_shape(512, 700, 64, causal=True), 128, 64)
     yield Case(_shape(333, 1000, 32, heads=4, kv_heads=2), 100, 77)
-    rng = np.random.default_rng(2)
+    rng, more = np.random.default_rng(2), np.random.default_rng(3)
     for _ in range(100):
+        splits, pack, page_size = (int(more.integers(1, top)) for top in (20, 4, 25))
+        settings = {"splits": splits, "pack": pack}
+        settings |= {"page_size": page_size} if more.integers(2) else {}
         n_q, n_k, d, d_v, br, bc = (int(rng.integers(1, top)) for top in (50, 50, 20, 20, 25, 25))
         kv_heads, group, batch = (int(rng.integers(1, top)) for top in (3, 4, 3))
         yield Case(
@@ -151,11 +189,27 @@ def _more_cases() -> Iterator[Case]:
                 causal=bool(rng.integers(2)),
                 align="top-left" if rng.integers(3) == 0 else "bottom-right",
                 dropout=float(rng.choice([0.0, 0.1, 0.9])),
+                mask=_some_mask(n_q, n_k, rng),
             ),
             br,
             bc,
             str(rng.choice(list(INPUTS))),
+            settings,
         )
+
+
+def _some_mask(n_q: int, n_k: int, rng: np.random.Generator) -> Mask | None:
+    """Return none half of the time, or a mask of any family."""
+    a, b, block = int(rng.integers(10)), int(rng.integers(10)), int(rng.integers(1, 20))
+    rows, columns = -(-n_q // block), -(-n_k // (block + a))
+    masks = (
+        Window(a, b),
+        LocalGlobal(a, b, block),
+        Butterfly(block),
+        Random(0.3, block, a),
+        BlockMask.of(rng.random((rows, columns)) < 0.5, block, block + a),
+    )
+    return masks[int(rng.integers(len(masks)))] if rng.integers(2) else None
 
 
 def _sizes(shape: AttentionShape) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

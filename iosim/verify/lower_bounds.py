@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from iosim import bounds
 from iosim.reading.check import check
 from iosim.reading.count import total_words
+from iosim.schedule.masks import Butterfly, Documents, LocalGlobal, Random, Window
 from iosim.schedule.registry import Family, families
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 from iosim.units import format_count
+from iosim.verify.grid import with_ranks
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, found, verdict
 
@@ -52,7 +54,16 @@ def shapes(thorough: bool) -> Iterator[AttentionShape]:
     yield AttentionShape(300, 1000, 64, causal=True, align="top-left")
     yield AttentionShape(512, 512, 64, batch=2, heads=8, kv_heads=2)
     yield AttentionShape(512, 512, 64, heads=8, kv_heads=1, causal=True)
+    yield AttentionShape(1000, 1000, 64, mask=Window(100, 0))
+    yield AttentionShape(1024, 1024, 64, mask=Random(0.1, 128))
+    yield AttentionShape(300, 300, 16, mask=Documents((30, 200, 70)))
     if thorough:
+        yield AttentionShape(1000, 3000, 64, mask=Window(256, 256))
+        yield AttentionShape(2000, 2000, 32, causal=True, mask=LocalGlobal(128, 0, 4))
+        yield AttentionShape(2048, 2048, 64, mask=Butterfly(64))
+        yield AttentionShape(2048, 2048, 64, causal=True, mask=Butterfly(100))
+        yield AttentionShape(1000, 1000, 16, causal=True, mask=Documents((1, 900, 99)))
+        yield AttentionShape(4096, 4096, 64, mask=Random(0.01, 64, seed=1))
         for n_q in (1, 2, 3, 4, 7, 33):
             for n_k in (1, 2, 3, 5, 8, 40):
                 for causal in (False, True):
@@ -69,7 +80,8 @@ def schedules(family: Family, thorough: bool) -> Iterator[Schedule]:
             for bc in sizes:
                 if br <= 2 * shape.n_q and bc <= 2 * shape.n_k:
                     given = {"br": br, "bc": bc}
-                    yield family.build(shape, **{name: given[name] for name in family.tiles})
+                    tiles = {name: given[name] for name in family.tiles}
+                    yield family.build(shape, **with_ranks(family, shape, tiles, 4))
 
 
 @dataclass
@@ -131,6 +143,10 @@ def _case(schedule: Schedule, words: int) -> str:
     parts = [f"{shape.n_q} x {shape.n_k}", f"d {shape.head_dim}"]
     if shape.causal:
         parts.append("causal")
+    if shape.mask is not None:
+        parts.append(str(shape.mask))
     if schedule.tiles:
         parts.append("tiles " + " x ".join(str(size) for size in schedule.tiles.values()))
+    if schedule.ranks is not None:
+        parts.append(f"{schedule.ranks.count} ranks")
     return ", ".join([*parts, f"M {format_count(words)}"])

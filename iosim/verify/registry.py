@@ -47,9 +47,12 @@ BUILT_IN = (
     "capacity",
     "sandwich",
     "exponents",
+    "block_sparse",
     "lower_bounds",
     "ratios",
     "regimes",
+    "small_memory",
+    "slow_memory",
 )
 
 # These go over whatever schedules there are; the others are about fixed ones.

@@ -53,26 +53,25 @@ def printed_tiles(d: int) -> Recomputed:
 
 @recomputation
 def backward_tiles(d: int, last_words: int) -> Recomputed:
-    """Holds K_j, V_j, dK_j, dV_j (4 B_c d words, closed form) and Q_i, O_i, dO_i, dQ_i against M.
+    """Checks flash1_backward with the printed tiles at every M from its smallest tile to the last.
 
-    B_c and B_r are those that flash1's printed rule gives for every M from 4d to the last.
+    Algorithm 4 takes the B_c and B_r of Algorithm 1.
     """
-    rule, shape = family("flash1").paper, square(2**20, d)
-    assert rule is not None
-    overflow, excess = 0, []
-    for memory in range(4 * d, last_words + 1):
-        tiles = rule(shape, memory)
-        held = 4 * tiles["bc"] * d + 4 * tiles["br"] * d
-        overflow += held > memory
-        excess.append(held - memory)
+    backward = family("flash1_backward")
+    assert backward.paper is not None
+    found = scan(backward, backward.paper, d, last_words)
     return Recomputed(
         readings=(
             Reading(
-                f"sizes of M from {4 * d} to {last_words} words that overflow",
-                {"overflow": Number(overflow, "sizes of M")},
+                f"sizes of M from {found.first} to {found.last} words that overflow",
+                {"overflow": Number(found.overflow, "sizes of M")},
             ),
         ),
-        facts={"sizes": len(excess), "overflow": overflow, "least_excess": min(excess)},
+        facts={
+            "sizes": found.last + 1 - found.first,
+            "overflow": found.overflow,
+            "least_excess": found.least_excess,
+        },
     )
 
 

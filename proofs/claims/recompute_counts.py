@@ -6,6 +6,7 @@ from iosim.proofs.claims.common import at, exponent, listing, matmul_flops, octe
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Reading, Recomputed, recomputation
 from iosim.reading.count import count
+from iosim.reading.slow_memory import slow_memory
 from iosim.report import simulate
 from iosim.schedule import family
 
@@ -130,12 +131,8 @@ def memory_and_flops(n: int, d: int, br: int, bc: int) -> Recomputed:
     extra, flops = [], []
     for length in (n, 2 * n):
         schedule = family("flash1").build(square(length, d), br=br, bc=bc)
-        rows = {"l": length, "m": length}
-        traffic = count(schedule)
-        extra.append(
-            sum(rows[name] for name in traffic.tensors if name not in ("Q", "K", "V", "O"))
-        )
-        flops.append(traffic.flops)
+        extra.append(slow_memory(schedule).extra_words)
+        flops.append(count(schedule).flops)
     wide = count(family("flash1").build(square(n, 2 * d), br=br, bc=bc)).flops
     return Recomputed(
         readings=(

@@ -1,20 +1,29 @@
 """Claims about devices: rates, ridges, and what counts say about time."""
 
 from iosim.bounds import compulsory_words
+from iosim.interconnect import overlap_rows
 from iosim.machine import machine
-from iosim.proofs.claims.common import at, listing, moved, square, times
+from iosim.proofs.claims.common import at, listing, matmul_flops, moved, square, times
 from iosim.proofs.claims.quantity import Number
 from iosim.proofs.claims.registry import Condition, Reading, Recomputed, recomputation
+from iosim.reading.count import count
+from iosim.schedule import family
 
 
 @recomputation
-def ring_block(device: str, link_bytes_per_second: float) -> Recomputed:
-    """Divides the device's peak in float16 by the rate of the link, and takes six blocks.
+def ring_block(
+    link_bytes_per_second: float, device: str = "", flops_per_second: float = 0
+) -> Recomputed:
+    """Divides the device's peak in 16 bits by the rate of the link, and takes six blocks.
 
-    A block of c queries computes 4 d c^2 FLOPs while 4 c d bytes of keys and values arrive, so
-    that c >= FLOP/s over byte/s hides the transfer.
+    The ring schedule, counted on two devices with shards of one block of c rows, computes 4 d c^2
+    FLOPs in matrix products for each block of keys and values, and sends its 4 c d bytes, two bytes
+    a word. So c FLOPs hide a byte, and c >= FLOP/s over byte/s hides the transfer.
     """
-    rows = machine(device).flops_per_second("float16") / link_bytes_per_second
+    peak = machine(device).flops_per_second("float16") if device else flops_per_second
+    rows = overlap_rows(peak, link_bytes_per_second)
+    ring = family("ring").build(square(2 * _BLOCK, 64), br=_BLOCK, bc=_BLOCK, ranks=2)
+    step, shift = matmul_flops(ring) / 4, count(ring).interconnect_bytes / 2
     return Recomputed(
         readings=(
             Reading(
@@ -23,7 +32,17 @@ def ring_block(device: str, link_bytes_per_second: float) -> Recomputed:
             ),
         ),
         facts={"block": round(rows), "sequence": round(6 * rows)},
+        conditions=(
+            Condition(
+                f"a block of {_BLOCK} rows has {step / shift:.0f} FLOPs of the ring for each byte "
+                "that it sends",
+                step / shift == _BLOCK,
+            ),
+        ),
     )
+
+
+_BLOCK = 128
 
 
 @recomputation

@@ -106,6 +106,8 @@ def least_at_small_memory(n: int, d: int, sram_words: int) -> Recomputed:
         facts={
             "smallest": smallest.traffic.total_words / (n * n * d),
             "tiled": tiled,
+            "square": moved("square_tiling", shape, sram_words),
+            "listed": moved("square_tiling", shape, sram_words, "paper"),
             "flash1": moved("flash1", shape, sram_words),
             "flash2": moved("flash2", shape, sram_words),
             "unit": n * n * d * d // sram_words,
@@ -116,15 +118,52 @@ def least_at_small_memory(n: int, d: int, sram_words: int) -> Recomputed:
 
 
 @recomputation
-def crossover(n: int, d: int) -> Recomputed:
-    """Bisects for the M at which flash2 and standard_tiled, best tiles, move alike; at d and 2d."""
+def square_tiling_law(n: int, d: int, sram_words: int) -> Recomputed:
+    """Counts square tiling, the listing's tile, at N, 2N; d, 2d; M, 4M words, M below d^2."""
+
+    def listed(rows: int, width: int, memory: int) -> int:
+        return moved("square_tiling", square(rows, width), memory, "paper")
+
+    here = listed(n, d, sram_words)
+    best = at("square_tiling", square(n, d), sram_words)
+    unit = n * n * d / sram_words**0.5
+    return Recomputed(
+        readings=(
+            Reading(
+                "square_tiling in the listing's tile, one of N, d, M growing",
+                {
+                    "N": exponent(here, listed(2 * n, d, sram_words)),
+                    "d": exponent(here, listed(n, 2 * d, sram_words)),
+                    "M": exponent(here, listed(n, d, 4 * sram_words), 2),
+                },
+            ),
+        ),
+        facts={
+            "constant": here / unit,
+            "best": best.traffic.total_words / unit,
+            "gap": best.gap,
+            "fused": best.traffic.total_words / (n * n * d * d * 4 / sram_words),
+        },
+        conditions=(
+            Condition("M < d^2", 4 * sram_words < d * d),
+            Condition("the best tile fits in M", bool(best.fits)),
+        ),
+    )
+
+
+@recomputation
+def crossover(n: int, d: int, unfused: str = "standard_tiled") -> Recomputed:
+    """Bisects for the M at which flash2 and an unfused schedule, best tiles, move alike; at d, 2d.
+
+    The interval that is left is a 256th of M wide at most.
+    """
 
     def equal(width: int) -> int:
         shape = square(n, width)
         low, high = 4 * width + 3, 4 * width * width  # fusing loses at the first, wins at the last
         while high - low > max(low // 256, 1):
             middle = (low + high) // 2
-            if moved("flash2", shape, middle) > moved("standard_tiled", shape, middle):
+            if moved("flash2", shape, middle) > moved(unfused, shape, middle):
                 low = middle
             else:
                 high = middle

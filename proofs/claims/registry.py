@@ -46,7 +46,7 @@ Recomputation = Callable[..., Recomputed]
 RECOMPUTATIONS: dict[str, Recomputation] = {}
 
 # Each module registers its functions when it is imported.
-MODULES = ("figure2", "counts", "ratios", "capacity", "theorems", "devices", "numerics")
+MODULES = ("figure2", "counts", "ratios", "capacity", "theorems", "sparse", "devices", "numerics")
 
 
 def recomputation(function: Recomputation) -> Recomputation:

@@ -43,6 +43,8 @@ CASES = [
         40,
         WARPGROUP | {"step": 32},
     ),
+    ("flash2", "float16", {"batch": 2, "heads": 2, "causal": True}, 16, 16, {"heads_first": True}),
+    ("flash2", "float16", {"causal": True}, 16, 16, {"ascending": True}),
     ("flash1", "float16", {"heads": 2, "kv_heads": 1}, 32, 16, {}),
     ("flash1", "bfloat16", {"head_dim": 24, "causal": True}, 20, 20, {}),
     ("flash1", "float32", {"n_q": 50, "n_k": 20, "causal": True}, 16, 16, {}),

@@ -51,23 +51,26 @@ class Blocks:
 
     def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
         """Return the key blocks that query block i meets."""
-        return _met(self, query, key).of_query(i)
+        found = met(self, query, key)
+        return joined(map(found.keys.range, found.of_query(i)))
 
     def query_range(self, query: Dim, key: Dim, j: int) -> Sequence[int]:
         """Return the query blocks that key block j meets."""
-        return _met(self, query, key).of_key(j)
+        found = met(self, query, key)
+        return joined(map(found.queries.range, found.of_key(j)))
 
     def samples(self, query: Dim, key: Dim) -> tuple[list[int], list[int]]:
         """Return query blocks and key blocks among which each kind of block is found."""
-        met = _met(self, query, key)
+        found = met(self, query, key)
         return (
-            _samples(met.queries, met.by_query, met.keys),
-            _samples(met.keys, met.by_key, met.queries),
+            samples_of(found.queries, found.by_query, found.keys),
+            samples_of(found.keys, found.by_key, found.queries),
         )
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs."""
-        return _met(self, query, key).sums()
+        found = met(self, query, key)
+        return sums_of(found.queries, found.keys, found.by_query)
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
@@ -86,7 +89,7 @@ class Blocks:
 
         They count from the entry that the first query and the first key are in.
         """
-        rows, columns = _entries(self.cells)
+        rows, columns = entries_of(self.cells)
         low, left = self.first_query // self.rows, self.first_key // self.columns
         high = (self.first_query + n_q - 1) // self.rows
         right = (self.first_key + n_k - 1) // self.columns
@@ -95,22 +98,25 @@ class Blocks:
 
 
 @dataclass(frozen=True, eq=False)
-class _Classes:
+class Classes:
     """The blocks of an axis in classes that lie over the same blocks of the mask.
 
     `first` is the first block of each class, `blocks` how many it has, `sizes` their rows together;
-    mask block a belongs to the classes low[a] .. high[a].
+    each of them lies over the mask blocks lowest .. highest, and is alone where these are several.
+    Mask block a belongs to the classes low[a] .. high[a].
     """
 
     dim: Dim
     first: Indices
     blocks: Indices
     sizes: Indices
+    lowest: Indices
+    highest: Indices
     low: Indices
     high: Indices
 
     @classmethod
-    def of(cls, dim: Dim, mask_block: int, before: int) -> "_Classes":
+    def of(cls, dim: Dim, mask_block: int, before: int) -> "Classes":
         """Cut blocks into classes; the first mask block begins `before` rows ahead of the first."""
         edges = np.maximum(np.arange(-before, dim.n, mask_block), 0)
         # A block over an edge is a class of its own, and so is the last one.
@@ -127,24 +133,28 @@ class _Classes:
             first=first,
             blocks=after - first,
             sizes=stop - first * dim.block,
+            lowest=lowest,
+            highest=highest,
             low=np.searchsorted(highest, each, side="left"),
             high=np.searchsorted(lowest, each, side="right") - 1,
         )
 
     def range(self, which: int) -> range:
+        """Return the blocks of a class."""
         start = int(self.first[which])
         return range(start, start + int(self.blocks[which]))
 
     def find(self, block: int) -> int:
+        """Return the class that a block is in."""
         return int(np.searchsorted(self.first, block, side="right")) - 1
 
 
 @dataclass(frozen=True, eq=False)
-class _Met:
+class Met:
     """Which classes of queries meet which classes of keys, given the entries of the matrix."""
 
-    queries: _Classes
-    keys: _Classes
+    queries: Classes
+    keys: Classes
     rows: Indices
     columns: Indices
 
@@ -158,37 +168,40 @@ class _Met:
         """The same as codes key x queries + query."""
         return _codes(self.keys, self.queries, self.columns, self.rows)
 
-    def of_query(self, i: int) -> Sequence[int]:
-        return _visited(self.queries.find(i), self.by_query, self.keys)
+    def of_query(self, i: int) -> list[int]:
+        """Return the classes of keys that query block i meets."""
+        return _met_by(self.queries.find(i), self.by_query, len(self.keys.first))
 
-    def of_key(self, j: int) -> Sequence[int]:
-        return _visited(self.keys.find(j), self.by_key, self.queries)
-
-    def sums(self) -> PairSums:
-        queries, keys = np.divmod(self.by_query, len(self.keys.first))
-        starts = np.flatnonzero(np.diff(queries, prepend=-1))
-        met = queries[starts]
-        blocks, rows = self.queries.blocks[met], self.queries.sizes[met]
-        key_blocks, key_rows = (
-            np.add.reduceat(each[keys], starts) if len(starts) else np.zeros(0, np.int64)
-            for each in (self.keys.blocks, self.keys.sizes)
-        )
-        return PairSums(
-            pairs=_dot(blocks, key_blocks),
-            query_rows=_dot(rows, key_blocks),
-            key_rows=_dot(blocks, key_rows),
-            products=_dot(rows, key_rows),
-        )
+    def of_key(self, j: int) -> list[int]:
+        """Return the classes of queries that key block j meets."""
+        return _met_by(self.keys.find(j), self.by_key, len(self.queries.first))
 
 
-def _visited(which: int, codes: Indices, others: _Classes) -> Sequence[int]:
-    """Return the blocks of the other axis that the blocks of a class meet."""
-    width = len(others.first)
+def sums_of(queries: Classes, keys: Classes, codes: Indices) -> PairSums:
+    """Return the sums over all pairs of blocks of the classes that meet."""
+    of_query, of_key = np.divmod(codes, len(keys.first))
+    starts = np.flatnonzero(np.diff(of_query, prepend=-1))
+    own = of_query[starts]
+    blocks, rows = queries.blocks[own], queries.sizes[own]
+    key_blocks, key_rows = (
+        np.add.reduceat(each[of_key], starts) if len(starts) else np.zeros(0, np.int64)
+        for each in (keys.blocks, keys.sizes)
+    )
+    return PairSums(
+        pairs=_dot(blocks, key_blocks),
+        query_rows=_dot(rows, key_blocks),
+        key_rows=_dot(blocks, key_rows),
+        products=_dot(rows, key_rows),
+    )
+
+
+def _met_by(which: int, codes: Indices, width: int) -> list[int]:
     low, high = np.searchsorted(codes, [which * width, (which + 1) * width])
-    return joined(others.range(int(code) - which * width) for code in codes[low:high])
+    found: list[int] = (codes[low:high] - which * width).tolist()
+    return found
 
 
-def _samples(own: _Classes, codes: Indices, others: _Classes) -> list[int]:
+def samples_of(own: Classes, codes: Indices, others: Classes) -> list[int]:
     """Return one block of each kind; the classes differ in what they meet, their blocks do not."""
     which, other = np.divmod(codes, len(others.first))
     number = np.zeros(len(own.first), np.int64)
@@ -204,18 +217,20 @@ def _dot(a: Indices, b: Indices) -> int:
 
 
 @lru_cache(maxsize=16)
-def _met(blocks: Blocks, query: Dim, key: Dim) -> _Met:
-    queries = _Classes.of(query, blocks.rows, blocks.first_query % blocks.rows)
-    keys = _Classes.of(key, blocks.columns, blocks.first_key % blocks.columns)
-    return _Met(queries, keys, *blocks.entries(query.n, key.n))
+def met(blocks: Blocks, query: Dim, key: Dim) -> Met:
+    """Return the classes of both axes and which of them meet."""
+    queries = Classes.of(query, blocks.rows, blocks.first_query % blocks.rows)
+    keys = Classes.of(key, blocks.columns, blocks.first_key % blocks.columns)
+    return Met(queries, keys, *blocks.entries(query.n, key.n))
 
 
 @lru_cache(maxsize=4)
-def _entries(cells: Cells) -> tuple[Indices, Indices]:
+def entries_of(cells: Cells) -> tuple[Indices, Indices]:
+    """Return the rows and the columns of the true entries of a matrix."""
     return cells.entries()
 
 
-def _codes(own: _Classes, other: _Classes, rows: Indices, columns: Indices) -> Indices:
+def _codes(own: Classes, other: Classes, rows: Indices, columns: Indices) -> Indices:
     """Return a x classes + b for all classes a and b that an entry belongs to, in rising order."""
     width = len(other.first)
     found: list[Any] = []

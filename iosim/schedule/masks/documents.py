@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import ClassVar
 
 from iosim.errors import IosimError
 from iosim.schedule.masks.staircase import Staircase, Steps, ramp
@@ -21,6 +22,7 @@ class Documents:
     """
 
     lengths: tuple[int, ...]
+    grain: ClassVar = (1, 1)
 
     def __post_init__(self) -> None:
         """Refuse documents of no rows."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class LocalGlobal:
     left: int
     right: int
     tokens: int
+    grain: ClassVar = (1, 1)
 
     def __post_init__(self) -> None:
         """Refuse extents that are none, and a window without global tokens."""

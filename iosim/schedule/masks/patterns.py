@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from iosim.errors import IosimError
 from iosim.schedule.masks.blocks import Blocks, Indices
+from iosim.schedule.masks.causal_blocks import CausalBlocks
 from iosim.shape import AttentionShape
 
-MOST_BLOCKS = 2**28
-"""Blocks that a stored matrix may have: 32 MiB of bits."""
+MOST_BYTES = 2**28
+"""Bytes that the entries of a mask may take while it is worked on."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,13 @@ class BlockMask:
         _check_size(name, *array.shape)
         return cls(Matrix.of(array != 0), rows, rows if columns is None else columns, name)
 
-    def relation(self, shape: AttentionShape) -> Blocks:
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Queries and keys of a block of the mask."""
+        return self.rows, self.columns
+
+    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
         """Return which keys the queries of a shape see."""
-        _refuse_causal(shape)
         need = -(-shape.n_q // self.rows), -(-shape.n_k // self.columns)
         if need != (self.matrix.height, self.matrix.width):
             raise IosimError(
@@ -99,7 +104,7 @@ class BlockMask:
                 f"blocks, but {shape.n_q} queries and {shape.n_k} keys in blocks of {self.rows} "
                 f"and {self.columns} make {need[0]} x {need[1]}"
             )
-        return Blocks(self.matrix, self.rows, self.columns)
+        return _beside_causal(Blocks(self.matrix, self.rows, self.columns), shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -128,12 +133,17 @@ class Random:
         if not 0 <= self.density <= 1:
             raise IosimError(f"the density of a mask is {self.density}; give a number from 0 to 1")
 
-    def relation(self, shape: AttentionShape) -> Blocks:
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Queries and keys of a block of the mask."""
+        return self.block, self.block
+
+    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
         """Return which keys the queries of a shape see."""
-        _refuse_causal(shape)
         height, width = -(-shape.n_q // self.block), -(-shape.n_k // self.block)
         _check_size(str(self), height, width)
-        return Blocks(_random(self.density, self.seed, height, width), self.block, self.block)
+        cells = _random(self.density, self.seed, height, width)
+        return _beside_causal(Blocks(cells, self.block, self.block), shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -192,11 +202,18 @@ class Butterfly:
         """Refuse blocks of no rows."""
         _check_block(self.block)
 
-    def relation(self, shape: AttentionShape) -> Blocks:
+    @property
+    def grain(self) -> tuple[int, int]:
+        """Queries and keys of a block of the mask."""
+        return self.block, self.block
+
+    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
         """Return which keys the queries of a shape see."""
-        _refuse_causal(shape)
-        cells = ButterflyCells(-(-shape.n_q // self.block), -(-shape.n_k // self.block))
-        return Blocks(cells, self.block, self.block)
+        height, width = -(-shape.n_q // self.block), -(-shape.n_k // self.block)
+        entries = height * max(width, height).bit_length()
+        _check_size(str(self), height, width, 16 * entries)
+        cells = ButterflyCells(height, width)
+        return _beside_causal(Blocks(cells, self.block, self.block), shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -208,14 +225,14 @@ def _check_block(block: int) -> None:
         raise IosimError(f"a mask has blocks of {block} rows; give at least 1")
 
 
-def _check_size(name: str, height: int, width: int) -> None:
-    if height * width > MOST_BLOCKS:
+def _check_size(name: str, height: int, width: int, needed: int | None = None) -> None:
+    """Refuse a matrix that needs too many bytes to work on, one for each entry by default."""
+    if (height * width if needed is None else needed) > MOST_BYTES:
         raise IosimError(
-            f"the mask {name} has {height} x {width} blocks, but a matrix may have at most "
-            f"{MOST_BLOCKS}; take larger blocks"
+            f"the mask {name} has {height} x {width} blocks, more than there is room for; take "
+            "larger blocks"
         )
 
 
-def _refuse_causal(shape: AttentionShape) -> None:
-    if shape.causal:
-        raise IosimError("a block mask beside a causal one is not known; leave the zeros to it")
+def _beside_causal(blocks: Blocks, shape: AttentionShape) -> Blocks | CausalBlocks:
+    return CausalBlocks(blocks, shape.causal_offset) if shape.causal else blocks

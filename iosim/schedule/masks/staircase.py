@@ -7,6 +7,7 @@ the row, and so is what the mask looks like from the keys; every sum is a sum of
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -186,7 +187,7 @@ class Staircase:
 
     def transposed(self, n_k: int) -> "Staircase":
         """Return the mask with queries and keys exchanged."""
-        return Staircase(self.hi.inverse(n_k), self.lo.inverse(n_k), self.key, self.query)
+        return _transposed(self, n_k)
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs: floor sums, piece by piece."""
@@ -271,6 +272,11 @@ class Staircase:
         rows = np.arange(queries.start, queries.stop)
         lo, hi = self.lo.at(rows)[:, None], self.hi.at(rows)[:, None]
         return np.asarray((lo <= columns) & (columns < hi))
+
+
+@lru_cache(maxsize=16)
+def _transposed(mask: Staircase, n_k: int) -> Staircase:
+    return Staircase(mask.hi.inverse(n_k), mask.lo.inverse(n_k), mask.key, mask.query)
 
 
 def samples(parts: Sequence[Staircase], own: Dim, other: Dim) -> list[int]:

@@ -1,6 +1,7 @@
 """A sliding window: each query sees the keys near its own place."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from iosim.errors import IosimError
 from iosim.schedule.masks.staircase import Staircase, ramp
@@ -21,6 +22,7 @@ class Window:
 
     left: int
     right: int
+    grain: ClassVar = (1, 1)
 
     def __post_init__(self) -> None:
         """Refuse extents that are none."""
