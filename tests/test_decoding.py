@@ -349,12 +349,6 @@ def test_bytes_measured_on_an_h200(case: dict[str, Any]) -> None:
     assert 0 < split_kernel["sm_drain"] - partial < 4 * 32 * split_kernel["grid"]
 
 
-@pytest.mark.parametrize("name", SERVING)
-def test_decoding_has_no_dropout(name: str) -> None:
-    with pytest.raises(IosimError, match=f"schedule '{name}' drops nothing, but the shape has"):
-        built(name, AttentionShape(1, 8, 4, dropout=0.1), br=1, bc=2)
-
-
 def test_the_figure_shows_what_is_counted() -> None:
     found = decoding.against_splits(decoding.SHAPE, 2, (1, 4))
     for s, words in zip((1, 4), found.words, strict=True):

@@ -577,3 +577,14 @@ def test_a_check_that_cannot_go_on_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(regimes, "measure", refuse)
     (row,) = verify(["regimes"]).checks
     assert (row.verdict, row.detail) == ("fail", "it cannot go on: no tile fits")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_keys_that_a_query_of_nan_does_not_see_are_not_asked_about(dropout: float) -> None:
+    """Their tolerance is NaN, too: their weight of 0 times NaN may be anything."""
+    shape = AttentionShape(14, 14, 6, mask=Window(2, 0), dropout=dropout)
+    case = grid.Case(shape, 5, 4, "a query of NaN")
+    truth = gradients.Truth.of(case, "float64")
+    assert truth.unsaid.any()
+    compared, _ = gradients.compare(truth, families()["flash2_backward"], "float64")
+    assert [one.reason for one in compared] == ["", "", ""]

@@ -57,7 +57,7 @@ def split_kv(
     )
     tiles = {"br": br, "bc": bc, "splits": splits, "pack": pack}
     tiles |= {} if page_size is None else {"page_size": page_size}
-    return Schedule("split_kv", shape, save_random_state(p, body), p.mask, tiles)
+    return Schedule("split_kv", shape, body, p.mask, tiles)
 
 
 def _partial(p: Problem, number: Dim) -> Problem:

@@ -90,8 +90,8 @@ class Truth:
         at = GRADIENTS.index(name)
         expected, nan = self.gradients[at], self.nan[at][..., None]
         if name != "dQ":
-            actual, expected = (
-                np.where(self.unsaid[..., None], 0.0, x) for x in (actual, expected)
+            actual, expected, allowed = (
+                np.where(self.unsaid[..., None], 0.0, x) for x in (actual, expected, allowed)
             )
         return tolerance.agrees(actual, expected, allowed, nan)
 
