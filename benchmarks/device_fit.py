@@ -20,8 +20,10 @@ from typing import Any
 
 from iosim.device.case import case_of
 from iosim.device.hbm import simulate
+from iosim.device.kernels import recognise
 from iosim.device.launch import Launch
-from iosim.device.predict import Setting, predict_kernel
+from iosim.device.moves import Setting
+from iosim.device.predict import moves_of
 from iosim.device.profile import Profile, profile
 
 OFF = 0.15  # compulsory traffic is off by more than this share: the cases that need a model
@@ -40,6 +42,15 @@ class Measured:
     loads: int
 
     @property
+    def kind(self) -> str:
+        """What the figure of the documentation tells apart."""
+        if self.launch.splits > 1:
+            return "decoding"
+        if not self.launch.owner_is_query:
+            return "backward"
+        return "causal" if self.launch.causal else "without a mask"
+
+    @property
     def off(self) -> bool:
         """Whether the compulsory bytes are no good prediction."""
         return abs(self.read / self.launch.compulsory_read_bytes - 1) > OFF
@@ -52,11 +63,13 @@ def measured(path: Path, device: Profile) -> Iterator[Measured]:
         before: list[Any] = []
         found = None
         for place, call in enumerate(case.kernels):
-            _, known, moves = predict_kernel(call, Setting(case.shape, device, tuple(before)))
-            if known is not None and moves is not None:
-                before.append((known, moves))
-                if place == (case.main or 0):
-                    found = moves.launch
+            known = recognise(call.name)
+            if known is None:
+                continue
+            moves = moves_of(known, call, Setting(case.shape, device, tuple(before)))
+            before.append((known, moves))
+            if place == (case.main or 0):
+                found = moves.launch
         if found is None or case.shape.dtype == "float32":
             continue
         kernel = entry["kernels"][case.main or 0]
@@ -87,8 +100,9 @@ def errors(cases: Sequence[Measured], device: Profile, *, show: bool = False) ->
             print(
                 f"{case.place:>28} {case.label:52} {case.read / 1e6:10.1f} MB, compulsory x "
                 f"{case.read / case.launch.compulsory_read_bytes:7.2f}, predicted "
-                f"{moved.dram_read / 1e6:10.1f}, error {error:+7.1%}, written {case.write / 1e6:6.1f}"
-                f" in {moved.dram_write_min / 1e6:6.1f}..{moved.dram_write_max / 1e6:6.1f},"
+                f"{moved.dram_read / 1e6:10.1f}, error {error:+7.1%}, "
+                f"written {case.write / 1e6:6.1f} in {moved.dram_write_min / 1e6:6.1f}.."
+                f"{moved.dram_write_max / 1e6:6.1f},"
                 f" {time.perf_counter() - began:4.1f} s",
                 flush=True,
             )
@@ -156,10 +170,19 @@ def main() -> None:
     show(table)
     if options.json:
         record = {
+            "device": "NVIDIA H200",
+            "date": time.strftime("%Y-%m-%d"),
             "fitted": dict(device.fitted),
             "summary": table,
             "cases": [
-                {"case": c.label, "file": c.place, "measured": c.read, "error": round(e, 4)}
+                {
+                    "case": c.label,
+                    "file": c.place,
+                    "kind": c.kind,
+                    "measured": c.read,
+                    "compulsory": c.launch.compulsory_read_bytes,
+                    "error": round(e, 4),
+                }
                 for c, e in zip(cases, found, strict=True)
             ],
         }

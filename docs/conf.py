@@ -1,5 +1,6 @@
 """How Sphinx builds these pages."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from iosim.measured import load
 from iosim.plot.decoding import draw_decoding
 from iosim.plot.devices import draw_devices
 from iosim.plot.figures import draw_measured, save, write_figures
+from iosim.plot.hbm import draw_hbm
 from iosim.plot.masks import draw_masks
 from iosim.plot.training_step import draw_training_step
 from iosim.proofs.claims.recompute_figure2 import flash_step, standard_step
@@ -63,11 +65,13 @@ def setup(app: Sphinx) -> None:
         training = draw_training_step(
             [standard_step(step, mask_pass=True), flash_step(step, (512, 256))]
         )
+        errors = json.loads((HERE / "data" / "h200_hbm_errors.json").read_text(encoding="utf-8"))
         more = {
             "measured": draw_measured(load(HERE / "data" / "h200_sweep.json")),
             "training": training,
             "decoding": draw_decoding(),
             "devices": draw_devices(),
+            "hbm": draw_hbm(errors),
             "masks": draw_masks(MASKS, SPARSE, words=51_200),
         }
         for name, figure in more.items():

@@ -36,7 +36,9 @@ def simulate(launch: Launch, profile: Profile, *, seed: int = SEED) -> HbmTraffi
     """Return the bytes that HBM moves for `launch` on the device of `profile`.
 
     Deterministic for a `seed`. Reads are the compulsory ones, exactly, and what the sampled lines
-    were read again. Of the writes, at least those are made that the simulation saw before the end.
+    were read again. Writes are at least the results that are no longer in L2 at the end, and at
+    most all that was stored, spilled registers too, with `write_slack_bytes` if the kernel reads
+    more than L2 holds: so many bytes of others were seen to be written.
     """
     from iosim.device import l2
 
@@ -50,10 +52,14 @@ def simulate(launch: Launch, profile: Profile, *, seed: int = SEED) -> HbmTraffi
         for place in (l2.READ, l2.WRITTEN, l2.LOOKED, l2.FIRST)
     )
     dirty = int((tags & 1).sum()) * cache.unit_bytes
+    dram_read = launch.compulsory_read_bytes + read - first
+    results = launch.stored_bytes + launch.added_bytes
+    others = dram_read > profile.machine.l2_bytes
     return HbmTraffic(
-        dram_read=launch.compulsory_read_bytes + read - first,
-        dram_write_min=written,
-        dram_write_max=written + dirty,
+        dram_read=dram_read,
+        dram_write_min=max(0, min(written, results - dirty)),
+        dram_write_max=max(written + dirty, results)
+        + (int(profile.fitted["write_slack_bytes"]) if others else 0),
         l2_read=looked,
     )
 
@@ -78,7 +84,6 @@ def plan(
         unit_bytes=line * sample,
         page_units=max(1, page // (line * sample)),
         stray=round(fitted["stray_share"] * (1 << 20)),
-        copy_way=int(fitted.get("copy_way", 0)),
     )
     slots = machine.sms * launch.blocks_per_sm
     if launch.persistent is not None:

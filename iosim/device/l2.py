@@ -6,7 +6,8 @@ in `sample` is followed, in as small a part of the sets, and every count is of s
 
 The cache: SMs are divided between `parts` partitions. An SM looks up in its own partition and puts
 there what it reads; a line that is missing is copied from the other partition if that holds it, and
-else comes from HBM. Stores and additions go to the line's home, a partition chosen by its address.
+else comes from HBM. Stores and additions go to the line's home, a partition chosen by its address;
+results are put into the other partition as well (so it fitted best), spilled registers are not.
 Within a set, the line that was not used for the longest time makes room (LRU).
 
 All compiled code is in this file: numba drops what it stored on disk only if this file changes.
@@ -35,6 +36,7 @@ EMPTY: Final = -2
 LOAD: Final = 0
 STORE: Final = 1
 ADD: Final = 2
+SPILL: Final = 3  # a store of what no other SM will read
 
 
 class Cache(NamedTuple):
@@ -46,7 +48,6 @@ class Cache(NamedTuple):
     unit_bytes: int
     page_units: int
     stray: int
-    copy_way: int
 
 
 class Grid(NamedTuple):
@@ -113,21 +114,21 @@ def scramble(x: Any) -> Any:
 
 
 @inlined
-def chance(seed: int, tile: int, step: int) -> float:
+def chance(seed: Any, tile: Any, step: Any) -> Any:
     """Return a number of mean 0 and variance 1 that is fixed by its arguments: four bytes' sum."""
     bits = scramble(
         np.uint64(seed) * np.uint64(0x9E3779B1)
         + np.uint64(tile + 1) * np.uint64(0x100000001B3)
         + np.uint64(step) * np.uint64(0x85EBCA77C2B2AE63)
     )
-    total = 0
+    total: Any = 0
     for shift in range(0, 64, 16):
         total += np.int64((bits >> np.uint64(shift)) & np.uint64(0xFFFF))
     return (total - 131070.0) * 2.642937e-5  # 1 / the deviation of four uniforms below 2^16
 
 
 @inlined
-def set_of(unit: int, cache: Cache) -> int:
+def set_of(unit: Any, cache: Cache) -> Any:
     """Return the set of a sampled line: pages lie evenly over the sets, each with its own start.
 
     The share `stray` of the lines is placed at random.
@@ -146,7 +147,7 @@ def home_of(unit: int, cache: Cache) -> int:
 
 
 @compiled
-def touch(lines: Any, line: int, dirty: int) -> int:
+def touch(lines: Any, line: int, dirty: int) -> Any:
     """Make `line` the latest of its set; return -1 if it was there, else 1 if a dirty line went.
 
     `lines` is one set, latest first.
@@ -197,10 +198,6 @@ def access(
                 counts[WRITTEN] += evicted
                 if cache.parts == 2 and holds(tags[1 - part, place], unit):
                     counts[COPIED] += 1
-                    lines = tags[part, place]
-                    for way in range(cache.copy_way):
-                        lines[way] = lines[way + 1]
-                    lines[cache.copy_way] = unit << 1
                 else:
                     fetched += 1
         else:
@@ -249,7 +246,9 @@ def rows_of(tile: int, split: int, grid: Grid) -> Any:
         steps = (grid.stream_rows + grid.step_rows - 1) // grid.step_rows
         part = (steps + grid.splits - 1) // grid.splits * grid.step_rows
         start, stop = max(start, split * part), min(stop, (split + 1) * part)
-    return start // grid.step_rows * grid.step_rows, max(start, stop)
+    if start >= stop:
+        return 0, 0
+    return start // grid.step_rows * grid.step_rows, stop
 
 
 @compiled
@@ -304,7 +303,7 @@ def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any)
                 size = rows * grid.owner_row_read
                 access(tags, seen, cache, counts, grid.at_owner + at, size, part, LOAD)
                 at = grid.at_tile_store + slot * grid.tile_store
-                access(tags, seen, cache, counts, at, grid.tile_store, part, STORE)
+                access(tags, seen, cache, counts, at, grid.tile_store, part, SPILL)
                 wait = pace.start_rows
                 when[0] = now + wait
         else:
@@ -327,7 +326,7 @@ def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any)
                     access(tags, seen, cache, counts, at, rows * grid.stream_add, part, ADD)
                 if grid.step_store:
                     at = grid.at_step_store + slot * grid.step_store
-                    access(tags, seen, cache, counts, at, grid.step_store, part, STORE)
+                    access(tags, seen, cache, counts, at, grid.step_store, part, SPILL)
                 position[slot] += 1
                 counts[STEPS] += 1
                 wait = rows + math.sqrt(rows) * deviation * chance(

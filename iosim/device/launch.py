@@ -79,6 +79,11 @@ class Launch:
             raise IosimError(f"blocks_per_sm is {self.blocks_per_sm}; it must be at least 1")
         if self.persistent is not None and self.persistent < 1:
             raise IosimError(f"persistent is {self.persistent} blocks; it must be at least 1")
+        if self.tile_load_bytes > self.tile_store_bytes:
+            raise IosimError(
+                f"tile_load_bytes is {self.tile_load_bytes}; a block loads no more than the "
+                f"{self.tile_store_bytes} bytes that it stored"
+            )
         if self.order not in ORDERS:
             raise IosimError(f"order '{self.order}' is not one of {', '.join(ORDERS)}")
 
@@ -113,16 +118,25 @@ class Launch:
         return min(self.stream_rows, max(0, first - self.causal_offset)), self.stream_rows
 
     @property
+    def visited_rows(self) -> int:
+        """Rows of one head's stream that any of its tiles visits."""
+        ranges = [self.stream_range(tile) for tile in range(self.owner_tiles)]
+        return max(stop for _, stop in ranges) - min(start for start, _ in ranges)
+
+    @property
+    def added_bytes(self) -> int:
+        """Bytes of the rows that are added to (dQ), each once."""
+        return self.heads * self.visited_rows * self.stream_add_bytes
+
+    @property
     def compulsory_read_bytes(self) -> int:
         """Bytes that must come from HBM into an empty L2: every row that is visited, once.
 
         Rows that are added to (dQ) are read, too: L2 adds to what HBM holds.
         """
-        ranges = [self.stream_range(tile) for tile in range(self.owner_tiles)]
-        visited = max(stop for _, stop in ranges) - min(start for start, _ in ranges)
         owners = self.heads // self.owner_group * self.owner_rows * self.owner_row_read_bytes
-        streamed = self.heads // self.stream_group * visited * self.stream_row_bytes
-        return owners + streamed + self.heads * visited * self.stream_add_bytes
+        streamed = self.heads // self.stream_group * self.visited_rows * self.stream_row_bytes
+        return owners + streamed + self.added_bytes
 
     @property
     def stored_bytes(self) -> int:
