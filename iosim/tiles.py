@@ -9,6 +9,7 @@ from iosim.errors import IosimError
 from iosim.reading.count import total_words
 from iosim.reading.residency import FastMemory
 from iosim.reading.walk import kept_axes, walk
+from iosim.schedule.ranks import RankRelation
 from iosim.schedule.registry import Family
 from iosim.schedule.tree import For, Move, Node, Schedule, nodes
 from iosim.shape import AttentionShape
@@ -244,8 +245,14 @@ def full_tile_peak(schedule: Schedule) -> int:
 
 
 def _unrelated(body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return the tree with loops that visit all blocks."""
+    """Return the tree without its masks; which ranks meet stays, as moves between them need it."""
     return tuple(
-        replace(node, body=_unrelated(node.body), relation=None) if isinstance(node, For) else node
+        replace(
+            node,
+            body=_unrelated(node.body),
+            relation=node.relation if isinstance(node.relation, RankRelation) else None,
+        )
+        if isinstance(node, For)
+        else node
         for node in body
     )
