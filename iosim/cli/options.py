@@ -125,8 +125,8 @@ schedule = click.option(
     decoding  flash2_packed, split_kv
     devices   ring, ulysses, tree_decoding
     your own  path/to/file.py:name
-    best      for each shape and memory, the one
-              of the fewest words that fits
+    best      in simulate, explain, bound, cache:
+              the one of fewest words that fits
     """,
 )
 direction = click.option(
