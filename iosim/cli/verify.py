@@ -61,10 +61,10 @@ def verify(
 ) -> None:
     """Check the theorem and the exactness of attention over a grid.
 
-    Checks: exactness, gradients, counting, capacity, sandwich, exponents, lower_bounds, ratios,
-    regimes, small_memory, slow_memory. A row passes, fails, or is a finding: what the mathematics
-    says, found by the check itself, where papers say otherwise or nothing. The exit code is 1 when
-    any row fails.
+    Checks: exactness, gradients, counting, capacity, sandwich, exponents, block_sparse,
+    lower_bounds, ratios, regimes, small_memory, slow_memory. A row passes, fails, or is a finding:
+    what the mathematics says, found by the check itself, where papers say otherwise or nothing. The
+    exit code is 1 when any row fails.
 
     With --schedule, the checks that go over schedules (exactness of forward ones and gradients of
     backward ones, counting, lower_bounds) take these only, and the others, about fixed schedules,
