@@ -97,8 +97,8 @@ def nested_samples(
     one kind). Each entry is the name and the block size of a cut, and blocks of it, counted from
     the first of its section.
     """
-    # Where tiles divide their section they are those of a plain cut, of which the first and the last
-    # that a tile meets are in the first and the last section that it meets.
+    # Where tiles divide their section they are those of a plain cut, of which the first and the
+    # last that a tile meets are in the first and the last section that it meets.
     if inner == relation.key:
         key = flattened(key)
     else:
