@@ -17,7 +17,28 @@ from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.report import simulate
 from iosim.schedule import families, family
+from iosim.schedule.masks import Butterfly, Documents, LocalGlobal, Random, Window
+from iosim.schedule.nested import nested_samples, pair_sums
+from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
+
+N = 10_000_000
+MASKS = (
+    {},
+    {"causal": True},
+    {"causal": True, "mask": Window(4096, 0)},
+    {"mask": LocalGlobal(4096, 4096, 64)},
+    {"mask": Butterfly(16384)},
+    {"mask": Documents((N // 3, 1000, N - N // 3 - 1000))},
+    {"mask": Random(0.01, 65536)},
+)
+SETTINGS = {
+    "flash2_packed": ({}, {"page_size": 256}),
+    "split_kv": ({"splits": 7}, {"splits": 101, "page_size": 256}),
+    "ring": ({"ranks": 8}, {"ranks": 33}),
+    "ulysses": ({"ranks": 4},),
+    "tree_decoding": ({"ranks": 8}, {"ranks": 64}),
+}
 
 
 def median_seconds(run: Callable[[], object], repeats: int) -> float:
@@ -65,17 +86,44 @@ def counting() -> None:
         )
         print(f"simulate, N = 1e9, causal, {name}: {1000 * seconds:.1f} ms (to meet: 50 ms)")
 
-    n = 10_000_000
-    for name in families("backward"):
-        for causal in (False, True):
-            shape = AttentionShape(n, n, 64, heads=8, kv_heads=2, causal=causal)
-            sizes = dict.fromkeys(family(name).tiles, 128)
-            schedule = family(name).build(shape, **sizes)
-            seconds = median_seconds(lambda schedule=schedule: count(schedule), 20)
+    print("count, N = 1e7, every schedule (to meet: 100 ms each):")
+    for name in (*families("forward"), *families("backward")):
+        for size in (128, 2):
+            times = {}
+            for seen in MASKS:
+                for settings in SETTINGS.get(name, ({},)):
+                    shape = AttentionShape(N, N, 64, heads=8, kv_heads=4, **seen)
+                    sizes = dict.fromkeys(family(name).tiles, size)
+                    schedule = family(name).build(shape, **sizes, **settings)
+                    case = " ".join(f"{k} {v}" for k, v in (seen | settings).items())
+                    # Sums are remembered: each is worked out anew, as for a new command.
+                    times[case] = min(forgetful_seconds(schedule) for _ in range(3))
+            worst = max(times, key=lambda case: times[case])
+            over = [case or "no mask" for case, seconds in times.items() if seconds > 0.1]
             print(
-                f"count {name}, N = 1e7{', causal' * causal}: {1000 * seconds:.1f} ms "
-                "(to meet: 100 ms)"
+                f"  {name}, tiles of {size}: {len(times)} cases, the slowest "
+                f"{1000 * times[worst]:.0f} ms ({worst or 'no mask'})"
+                + (f"; above: {'; '.join(over)}" if over else "")
             )
+
+    # Sections of an odd number of rows, as many as 2-key tiles in each: the most terms there are.
+    shape = AttentionShape(N, N, 64, heads=8, kv_heads=4, causal=True)
+    for name, settings in (
+        ("split_kv", {"splits": 2236}),
+        ("flash2_packed", {"page_size": 4473}),
+    ):
+        schedule = family(name).build(shape, br=2, bc=2, **settings)
+        seconds = min(forgetful_seconds(schedule) for _ in range(3))
+        print(f"  {name}, causal, tiles of 2 in odd sections: {1000 * seconds:.0f} ms")
+
+
+def forgetful_seconds(schedule: Schedule) -> float:
+    """Return how long a count takes that remembers no sums over masks of an earlier one."""
+    for remembered in (pair_sums, nested_samples):
+        remembered.cache_clear()
+    start = time.perf_counter()
+    count(schedule)
+    return time.perf_counter() - start
 
 
 def commands() -> None:

@@ -8,8 +8,7 @@ from math import isqrt
 from iosim.errors import IosimError
 from iosim.reading.count import total_words
 from iosim.reading.residency import FastMemory
-from iosim.reading.walk import kept_axes, walk
-from iosim.schedule.ranks import RankRelation
+from iosim.reading.walk import kept_axes, walk_body
 from iosim.schedule.registry import Family
 from iosim.schedule.tree import For, Move, Node, Schedule, nodes
 from iosim.shape import AttentionShape
@@ -238,21 +237,17 @@ def full_tile_peak(schedule: Schedule) -> int:
         return range(1)
 
     memory = FastMemory()
-    for node, position in walk(replace(schedule, body=_unrelated(schedule.body)), choose):
+    for node, position in walk_body(_unrelated(schedule.body), choose):
         if isinstance(node, Move):
             memory.move(node, position)
     return memory.peak_words
 
 
 def _unrelated(body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return the tree without its masks; which ranks meet stays, as moves between them need it."""
+    """Return the tree with loops that visit all blocks."""
+    if all(node.relation is None for node, _ in nodes(body) if isinstance(node, For)):
+        return body
     return tuple(
-        replace(
-            node,
-            body=_unrelated(node.body),
-            relation=node.relation if isinstance(node.relation, RankRelation) else None,
-        )
-        if isinstance(node, For)
-        else node
+        replace(node, body=_unrelated(node.body), relation=None) if isinstance(node, For) else node
         for node in body
     )

@@ -259,6 +259,10 @@ def test_what_rounding_depends_on_is_read_off_the_tree() -> None:
         "flash2": replace(base, tiles=4, largest_tile=12),
         "flash2_packed": replace(base, tiles=4, largest_tile=12),
         "split_kv": replace(base, tiles=2, largest_tile=12, splits=2, split_keys=20),
+        # Shards of 10 keys on 4 ranks, each no larger than one tile; one head is for one rank.
+        "ring": replace(base, tiles=4, largest_tile=10),
+        "ulysses": replace(base, tiles=4, largest_tile=12),
+        "tree_decoding": replace(base, tiles=4, largest_tile=10),
     }
 
 

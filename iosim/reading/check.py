@@ -91,8 +91,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
             products.see_move(node)
             meetings.see_move(node, key)
         else:
-            for tensor in node.outputs:
-                memory.require(tensor, tile_ranges(tensor, position), node)
+            made = [memory.require(t, tile_ranges(t, position), node) for t in node.outputs]
             for tensor in node.inputs:
                 key = memory.require(tensor, tile_ranges(tensor, position), node)
                 if key not in written:
@@ -100,7 +99,7 @@ def check(schedule: Schedule, capacity: int | None = None) -> Checked:
                         f"{where(node)}: {node.operation} uses {tensor.name}, "
                         "which was never computed"
                     )
-            written.update((t.name, tile_ranges(t, position)) for t in node.outputs)
+            written.update(made)
             products.see_compute(node, position, memory)
             meetings.see_compute(node, position, memory)
     memory.finish(schedule, outputs)

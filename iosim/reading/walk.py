@@ -127,14 +127,24 @@ def walk(
     schedule: Schedule, choose: Blocks = all_blocks
 ) -> Iterator[tuple[Move | Compute, Position]]:
     """Yield each move and compute as it runs, with the position, valid until the next one."""
-    return _walk(schedule.body, choose, {}, ())
+    return walk_body(schedule.body, choose)
+
+
+def walk_body(
+    body: tuple[Node, ...], choose: Blocks = all_blocks
+) -> Iterator[tuple[Move | Compute, Position]]:
+    """Yield what `walk` does of the body of a schedule."""
+    return _walk(body, choose, {}, ())
+
+
+_STEPS = (Move, Compute)
 
 
 def _walk(
     body: tuple[Node, ...], choose: Blocks, position: Position, outer: tuple[int, ...]
 ) -> Iterator[tuple[Move | Compute, Position]]:
     for node in body:
-        if isinstance(node, Move | Compute):
+        if isinstance(node, _STEPS):
             yield node, position
         elif isinstance(node, For):
             name, dim = node.dim.name, node.dim
@@ -183,7 +193,7 @@ def visited_blocks(loop: For, position: Position) -> Sequence[int]:
 def tile_ranges(tensor: Tensor, position: Position) -> Ranges:
     """Return the rows of a tensor's current tile along each of its axes, (first, past the last)."""
     get = position.get
-    return tuple([(0, dim.n) if (at := get(dim.name)) is None else at[2] for dim in tensor.axes])
+    return tuple([rows if (at := get(name)) is None else at[2] for name, rows in tensor.whole])
 
 
 def whole_rows(tensor: Tensor, position: Position) -> Ranges:

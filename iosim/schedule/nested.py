@@ -97,6 +97,12 @@ def nested_samples(
     one kind). Each entry is the name and the block size of a cut, and blocks of it, counted from
     the first of its section.
     """
+    # Where tiles divide their section they are those of a plain cut, of which the first and the
+    # last that a tile meets are in the first and the last section that it meets.
+    if inner == relation.key:
+        key = flattened(key)
+    else:
+        query = flattened(query)
     shown: dict[tuple[object, ...], tuple[int, _Path]] = {}
     _note_kinds(relation, query, key, inner, (), shown)
     found: dict[tuple[str, int], set[int]] = {}
@@ -134,7 +140,7 @@ def _note_kinds(
         return
     outer_query, outer_key = query.cuts[0], key.cuts[0]
     if query.parent is None:
-        for j in range(key.cuts[0].blocks):
+        for j in range(outer_key.blocks):
             rows = outer_key.range(j)
             step = (key.name, outer_key.block, j)
             inside = relation.within((0, query.n), rows)

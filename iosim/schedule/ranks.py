@@ -12,7 +12,7 @@ import numpy as np
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.schedule.relation import PairSums, Rows
-from iosim.schedule.tree import Dim, For, Move, Remark, Schedule, Tensor, nodes
+from iosim.schedule.tree import Dim, For, Move, Node, Remark, Schedule, Tensor, nodes
 
 EXCHANGES = ("receive", "send", "shift")
 """The kinds of move between the slow memories of two ranks."""
@@ -92,6 +92,8 @@ def check_tree(schedule: Schedule) -> None:
     related to them; a schedule of one device has neither.
     """
     ranks = schedule.ranks
+    if ranks is None and not any(_of_ranks(node) for node, _ in nodes(schedule.body)):
+        return
     for node, loops in nodes(schedule.body):
         related = [loop for loop in loops if isinstance(loop.relation, RankRelation)]
         exchange = isinstance(node, Move) and node.kind in EXCHANGES
@@ -117,6 +119,13 @@ def check_tree(schedule: Schedule) -> None:
                     f"the loop over {loop.dim.name!r} has {loop.dim.blocks} blocks for "
                     f"{ranks.count} ranks; there must be one for each"
                 )
+
+
+def _of_ranks(node: Node) -> bool:
+    """Return whether a node is an exchange or a loop that is related to ranks."""
+    if isinstance(node, Move):
+        return node.kind in EXCHANGES
+    return isinstance(node, For) and isinstance(node.relation, RankRelation)
 
 
 @dataclass(frozen=True)

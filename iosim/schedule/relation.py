@@ -6,7 +6,7 @@ depends neither on the number of rows nor on the number of blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Protocol, overload
@@ -298,7 +298,7 @@ class Causal:
 
     def within(self, queries: Rows, keys: Rows) -> "Causal":
         """Return the relation of these query rows to these key rows."""
-        return replace(self, offset=self.offset + queries[0] - keys[0])
+        return Causal(self.offset + queries[0] - keys[0], self.query, self.key)
 
 
 def _corners(dim: Dim) -> list[int]:

@@ -25,6 +25,7 @@ class _Structure:
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
         self.tensors: dict[str, tuple[object, ...]] = {}
+        self.seen: set[int] = set()  # the identities of tensors, most of which stand in many nodes
 
     def visit(
         self, body: Any, owner: str, axes: tuple[Dim, ...], related: tuple[Relation, ...]
@@ -117,6 +118,9 @@ class _Structure:
             self._tensor(tensor)
 
     def _tensor(self, tensor: Tensor) -> None:
+        if id(tensor) in self.seen:
+            return
+        self.seen.add(id(tensor))
         for dim in tensor.axes:
             self._axis(dim.name, dim.n)
         if tensor.table is not None:

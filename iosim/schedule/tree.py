@@ -6,6 +6,7 @@ order, tile by tile; the readings in `iosim.reading` say what that costs or does
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 from iosim.errors import IosimError, ScheduleError
@@ -161,7 +162,16 @@ class Tensor:
 
     def has(self, axis: str) -> bool:
         """Return whether the tensor has rows along the axis of that name."""
-        return any(dim.name == axis for dim in self.axes)
+        return axis in self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(dim.name for dim in self.axes)
+
+    @cached_property
+    def whole(self) -> tuple[tuple[str, tuple[int, int]], ...]:
+        """The name of each axis and all of its rows, (first, past the last)."""
+        return tuple((dim.name, (0, dim.n)) for dim in self.axes)
 
 
 @dataclass(frozen=True)

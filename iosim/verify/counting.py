@@ -12,7 +12,7 @@ from iosim.schedule.registry import Family, forward_of
 from iosim.schedule.tree import Schedule
 from iosim.training import training_step
 from iosim.units import format_count
-from iosim.verify.grid import RANDOM, Case, cases
+from iosim.verify.grid import RANDOM, Case, cases, chosen
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, verdict
 
@@ -26,13 +26,12 @@ def counting(scope: Scope) -> Iterator[Check]:
     grid = [case for case in cases(scope.thorough) if case.data == "normal"]
     for name, family in scope.schedules.items():
         scope.progress(f"counting: {name}")
-        yield _row(name, family, grid)
+        yield _row(name, family, chosen(grid, family, "float32", scope.thorough))
 
 
 def _row(name: str, family: Family, grid: list[Case]) -> Check:
     words = 0
     wrong: list[str] = []
-    grid = [case for case in grid if case.fits(family)]
     for case in grid:
         try:
             schedule = case.build(family, "float32")

@@ -13,7 +13,7 @@ from iosim.schedule.nested import part
 from iosim.schedule.operations import find_operation
 from iosim.schedule.registry import Family
 from iosim.schedule.tree import Compute, Dim, For, Move, Schedule, nodes
-from iosim.verify.grid import DTYPES, RANDOM, Case, cases
+from iosim.verify.grid import DTYPES, RANDOM, Case, cases, chosen
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, found, verdict
 
@@ -30,11 +30,12 @@ def exactness(scope: Scope) -> Iterator[Check]:
         raise IosimError("no schedule given is one of a forward pass, so there is no attention")
     grid = list(cases(scope.thorough))
     for dtype in DTYPES:
-        truths = [Truth.of(case, dtype) for case in grid]
+        truths: dict[int, Truth] = {}  # by the identity of the case
         for name, family in forward.items():
             scope.progress(f"exactness: {name} in {dtype}")
-            able = [truth for truth in truths if truth.case.fits(family)]
-            yield _row(name, family, dtype, able)
+            able = chosen(grid, family, dtype, scope.thorough)
+            truths |= {id(c): Truth.of(c, dtype) for c in able if id(c) not in truths}
+            yield _row(name, family, dtype, [truths[id(case)] for case in able])
 
 
 @dataclass(frozen=True, eq=False)

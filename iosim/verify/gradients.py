@@ -16,7 +16,7 @@ from iosim.schedule.tree import Compute, For, Move, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.training import training_step
 from iosim.verify.exactness import rounding_of
-from iosim.verify.grid import DTYPES, RANDOM, Case, cases
+from iosim.verify.grid import DTYPES, RANDOM, Case, cases, chosen
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, found, verdict
 
@@ -33,11 +33,12 @@ def gradients(scope: Scope) -> Iterator[Check]:
         raise IosimError("no schedule given is one of a backward pass, so there are no gradients")
     grid = list(cases(scope.thorough))
     for dtype in DTYPES:
-        truths = [Truth.of(case, dtype) for case in grid]
+        truths: dict[int, Truth] = {}  # by the identity of the case
         for name, family in backward.items():
             scope.progress(f"gradients: {name} in {dtype}")
-            able = [truth for truth in truths if truth.case.fits(family)]
-            yield _row(name, family, dtype, able)
+            able = chosen(grid, family, dtype, scope.thorough)
+            truths |= {id(c): Truth.of(c, dtype) for c in able if id(c) not in truths}
+            yield _row(name, family, dtype, [truths[id(case)] for case in able])
 
 
 @dataclass(frozen=True, eq=False)

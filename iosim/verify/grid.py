@@ -5,7 +5,7 @@ the edges: ragged tiles, more queries than keys, rows that see nothing, maxima t
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape, Mask
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+TWO_DTYPES = ("bfloat16", "float32")
 
 Inputs = tuple[Array, Array, Array]
 
@@ -58,6 +59,11 @@ class Case:
         except UnsupportedError:
             return False
         return True
+
+    @property
+    def of_words(self) -> bool:
+        """Whether a mask, dropout or settings choose which words are read."""
+        return bool(self.shape.mask is not None or self.shape.dropout or self.settings)
 
     def inputs(self) -> Inputs:
         """Return q, k and v in float64, the same every time."""
@@ -100,6 +106,24 @@ class Case:
         if s.dropout:
             words.insert(-1, f"dropout {s.dropout:g}")
         return ", ".join([*words, *([] if self.data == "normal" else [self.data])])
+
+
+def chosen(grid: Iterable[Case], family: Family, dtype: str, thorough: bool) -> list[Case]:
+    """Return the cases of a grid in which a schedule is executed in a dtype.
+
+    Masks, dropout and settings say which words are read in which order, whatever their dtype. So
+    one narrow and one wide dtype are enough for such cases, and schedules without the settings
+    leave out those that are about them, but in a `thorough` grid.
+    """
+    able = (case for case in grid if case.fits(family))
+    if thorough:
+        return list(able)
+    return [
+        case
+        for case in able
+        if (dtype in TWO_DTYPES or not case.of_words)
+        and (not case.settings or case.settings.keys() & set(family.settings))
+    ]
 
 
 def with_ranks(

@@ -22,8 +22,8 @@ def lower_bounds(scope: Scope) -> Iterator[Check]:
 
     M is the least that holds the schedule; the gap is traffic / bound.
     """
-    known = bounds.bounds_of("forward") | bounds.bounds_of("backward")
-    records = {name: _Record(name) for name in known}
+    passes = sorted({family.direction for family in scope.schedules.values()}, reverse=True)
+    records = {name: _Record(name) for each in passes for name in bounds.bounds_of(each)}
     for name, family in scope.schedules.items():
         scope.progress(f"lower bounds: {name}")
         for schedule in schedules(family, scope.thorough):
@@ -32,7 +32,9 @@ def lower_bounds(scope: Scope) -> Iterator[Check]:
             traffic = total_words(schedule)
             for bound in bounds.lower_bounds(schedule.shape, words, checked):
                 if bound.holds:
-                    records[bound.name].note(schedule, words, traffic, bound.words)
+                    records.setdefault(bound.name, _Record(bound.name)).note(
+                        schedule, words, traffic, bound.words
+                    )
     # Between them the built-in schedules may claim every bound; a few schedules need not.
     whole = families().keys() <= scope.schedules.keys()
     yield from (record.row(whole) for record in records.values())
@@ -74,6 +76,8 @@ def schedules(family: Family, thorough: bool) -> Iterator[Schedule]:
     """Yield a schedule for each shape and many tiles: narrow and wide, small and all there is."""
     for shape in shapes(thorough):
         sizes = (1, 2, 7, 32, 256, 1024) if thorough else (1, 7, 64, 512)
+        if family.settings and not thorough:
+            sizes = (1, 64, 512)  # one more size to choose, as 4 ranks: fewer of the others do
         if not family.tiles:
             yield family.build(shape)
         for br in sizes if family.tiles else ():
