@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from iosim.schedule.nested import blocks_met
+from iosim.schedule.nested import blocks_met, nested_samples
 from iosim.schedule.ranks import RankRelation
-from iosim.schedule.relation import Causal
+from iosim.schedule.relation import Causal, Relation, ranges_of
 from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
 Range = tuple[int, int]
@@ -30,19 +30,23 @@ def corner_blocks(schedule: Schedule) -> Blocks:
     """
     related: set[str] = set()
     all_needed = set(kept_axes(schedule))
-    samples: dict[tuple[str, int], set[int]] = {}
+    samples: dict[tuple[str, int], set[int]] = {}  # of loops without a relation
+    within: dict[tuple[str, int], set[int]] = {}  # of loops around one that is cut within a block
     for node, loops in nodes(schedule.body):
         if isinstance(node, For) and isinstance(node.relation, RankRelation):
             continue  # blocks of ranks are alike but for the last
         if isinstance(node, For) and node.relation is not None:
             pair = {node.relation.query, node.relation.key}
             related |= pair
-            nested = any(each.dim.parent for each in (*loops, node) if each.dim.name in pair)
-            if not nested:
+            around = [each for each in (*loops, node) if each.dim.name in pair]
+            if not any(each.dim.parent for each in around):
                 for dim, blocks in _samples(node, loops):
                     samples.setdefault((dim.name, dim.block), set()).update(blocks)
             elif not isinstance(node.relation, Causal):
-                all_needed |= pair  # a mask knows the kinds of blocks of an axis cut once
+                query, key = _inner_cuts(node.relation, around)
+                shown = nested_samples(node.relation, query, key, node.dim.name)
+                for dim_name, block, blocks in shown:
+                    within.setdefault((dim_name, block), set()).update(blocks)
 
     def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
         dim = loop.dim
@@ -50,11 +54,23 @@ def corner_blocks(schedule: Schedule) -> Blocks:
             return blocks
         if dim.name not in related and dim.parent is None and dim.n % dim.block == 0:
             return blocks[:2]
-        if loop.relation is None and (dim.name, dim.block) in samples:
-            return sorted({*blocks[:2], *blocks[-2:], *samples[dim.name, dim.block]})
-        return blocks if len(blocks) <= 4 else (*blocks[:2], *blocks[-2:])
+        if len(blocks) <= 4:
+            return blocks
+        chosen = {*blocks[:2], *blocks[-2:]}
+        if loop.relation is None:
+            chosen |= samples.get((dim.name, dim.block), set())
+        wanted = within.get((dim.name, dim.block))
+        if wanted:
+            ranges = ranges_of(blocks)
+            chosen |= {i for i in wanted if any(i in each for each in ranges)}
+        return sorted(chosen)
 
     return choose
+
+
+def _inner_cuts(relation: Relation, loops: Sequence[For]) -> tuple[Dim, Dim]:
+    dims = {loop.dim.name: loop.dim for loop in loops}
+    return dims[relation.query], dims[relation.key]
 
 
 def _samples(loop: For, loops: tuple[For, ...]) -> Iterator[tuple[Dim, set[int]]]:

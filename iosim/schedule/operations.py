@@ -8,6 +8,7 @@ elementwise step (an exponential too) as one per word.
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -69,6 +70,7 @@ OPERATIONS: dict[str, Operation] = {}
 MODULES = ("operations", "operations_backward", "operations_dropout")
 
 
+@cache
 def operations() -> dict[str, Operation]:
     """Return the operations by name."""
     for module in MODULES:
@@ -97,21 +99,26 @@ def find_operation(node: Compute) -> Operation:
     if node.operation not in known:
         raise ScheduleError(unknown("operation", node.operation, known))
     found = known[node.operation]
-    if found.takes != ANY:
-        outputs, inputs = (side.split() for side in found.takes.split("<-"))
-        letters, tensors = (*outputs, *inputs), (*node.outputs, *node.inputs)
-        fits = (len(node.outputs), len(node.inputs)) == (len(outputs), len(inputs))
-        named: dict[str, str] = {}
-        if not fits or any(
-            named.setdefault(letter, tensor.name) != tensor.name
-            for letter, tensor in zip(letters, tensors, strict=True)
-        ):
-            sides = (" ".join(t.name for t in side) for side in (node.outputs, node.inputs))
-            raise ScheduleError(
-                f"operation {node.operation!r} takes {found.takes!r}, but is given "
-                f"{' <- '.join(sides)!r}"
-            )
+    outputs, inputs = ([t.name for t in side] for side in (node.outputs, node.inputs))
+    if not _takes(found.takes, tuple(outputs), tuple(inputs)):
+        given = f"{' '.join(outputs)} <- {' '.join(inputs)}"
+        raise ScheduleError(
+            f"operation {node.operation!r} takes {found.takes!r}, but is given {given!r}"
+        )
     return found
+
+
+@lru_cache(maxsize=1024)  # a reading that runs the tree asks at every step
+def _takes(takes: str, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> bool:
+    """Return whether tensors of these names fit letters that each stand for one tensor."""
+    if takes == ANY:
+        return True
+    letters_out, letters_in = (side.split() for side in takes.split("<-"))
+    if (len(outputs), len(inputs)) != (len(letters_out), len(letters_in)):
+        return False
+    named: dict[str, str] = {}
+    pairs = zip((*letters_out, *letters_in), (*outputs, *inputs), strict=True)
+    return all(named.setdefault(letter, name) == name for letter, name in pairs)
 
 
 @operation("S <- Q K", (2, (1, 2)), (1, (0,)), role="scores")
