@@ -77,7 +77,7 @@ def schedules(family: Family, thorough: bool) -> Iterator[Schedule]:
     there the default grid leaves out tiles of one row, which would be a million.
     """
     for shape in shapes(thorough):
-        sizes = (1, 2, 7, 32, 256, 1024) if thorough else (1, 7, 64, 512)
+        sizes: tuple[int, ...] = (1, 2, 7, 32, 256, 1024) if thorough else (1, 7, 64, 512)
         if shape.mask is not None and family.settings and not thorough:
             sizes = sizes[1:]
         if not family.tiles:
