@@ -16,7 +16,7 @@ proofs:
 	@$(MAKE) --no-print-directory -C proofs/coq
 
 test: .venv/test.stamp
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist worksteal
 
 lint: .venv/lint.stamp
 	$(BIN)/ruff check .

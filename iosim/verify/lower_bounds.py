@@ -75,7 +75,7 @@ def shapes(thorough: bool) -> Iterator[AttentionShape]:
 def schedules(family: Family, thorough: bool) -> Iterator[Schedule]:
     """Yield a schedule for each shape and many tiles: narrow and wide, small and all there is."""
     for shape in shapes(thorough):
-        sizes = (1, 2, 7, 32, 256, 1024) if thorough else (1, 7, 64, 512)
+        sizes: tuple[int, ...] = (1, 2, 7, 32, 256, 1024) if thorough else (1, 7, 64, 512)
         if family.settings and not thorough:
             sizes = (1, 64, 512)  # one more size to choose, as 4 ranks: fewer of the others do
         if not family.tiles:
