@@ -45,8 +45,8 @@ def corner_blocks(schedule: Schedule) -> Blocks:
             elif not isinstance(node.relation, Causal):
                 query, key = _inner_cuts(node.relation, around)
                 shown = nested_samples(node.relation, query, key, node.dim.name)
-                for dim_name, block, blocks in shown:
-                    within.setdefault((dim_name, block), set()).update(blocks)
+                for name, block, of_cut in shown:
+                    within.setdefault((name, block), set()).update(of_cut)
 
     def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
         dim = loop.dim
