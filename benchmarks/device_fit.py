@@ -31,9 +31,13 @@ OFF = 0.15  # compulsory traffic is off by more than this share: the cases that 
 
 @dataclass(frozen=True)
 class Measured:
-    """A case with a known launch: where it stands, its label and family, what was measured."""
+    """A case with a known launch: where it stands, its label and family, what was measured.
+
+    `part` says what it was for: "given" before there was a model, "fitted" or "held out".
+    """
 
     place: str
+    part: str
     label: str
     family: str
     launch: Launch
@@ -79,6 +83,7 @@ def measured(path: Path, device: Profile) -> Iterator[Measured]:
         backend = {"FLASH_ATTENTION": "FA2", "CUDNN_ATTENTION": "cuDNN"}.get(case.backend, "other")
         yield Measured(
             f"{path.stem} {i}",
+            {None: "given", False: "fitted", True: "held out"}[entry.get("held_out")],
             f"{backend} {case.operation} {s.n_q} x {s.n_k}, d {s.head_dim}, {heads}{causal}",
             "decoding" if found.splits > 1 else f"{backend} {case.operation}{causal}",
             found,
@@ -113,6 +118,11 @@ def summary(cases: Sequence[Measured], found: Sequence[float]) -> dict[str, dict
     """Return the errors of all cases, of those where compulsory is off, and of each family."""
     groups = {"all": list(found)}
     groups["off"] = [e for case, e in zip(cases, found, strict=True) if case.off]
+    for part in dict.fromkeys(case.part for case in cases):
+        groups[part] = [e for c, e in zip(cases, found, strict=True) if c.part == part]
+        groups[f"{part}, off"] = [
+            e for c, e in zip(cases, found, strict=True) if c.part == part and c.off
+        ]
     for family in sorted({case.family for case in cases}):
         groups[family] = [e for c, e in zip(cases, found, strict=True) if c.family == family]
         off = [e for c, e in zip(cases, found, strict=True) if c.family == family and c.off]
@@ -170,6 +180,10 @@ def main() -> None:
     show(table)
     if options.json:
         record = {
+            "about": "HBM reads of attention kernels in 16 bits as measured (caches flushed) and "
+            "as predicted by the simulated L2; error is predicted / measured - 1. `given` cases "
+            "came before the model, which was chosen with them and the `fitted` ones; those `held "
+            "out` were looked at once, afterwards. Written by benchmarks/device_fit.py.",
             "device": "NVIDIA H200",
             "date": time.strftime("%Y-%m-%d"),
             "fitted": dict(device.fitted),
@@ -177,7 +191,8 @@ def main() -> None:
             "cases": [
                 {
                     "case": c.label,
-                    "file": c.place,
+                    "place": c.place,
+                    "part": c.part,
                     "kind": c.kind,
                     "measured": c.read,
                     "compulsory": c.launch.compulsory_read_bytes,

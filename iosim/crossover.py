@@ -18,7 +18,7 @@ def best_words(family: Family, shape: AttentionShape) -> Words:
 
     >>> from iosim.schedule import family
     >>> best_words(family("flash2"), AttentionShape(65536, 65536, 64))(65536)
-    1115701248
+    1115750400
     """
 
     @cache
@@ -34,7 +34,7 @@ def order_changes(first: Words, second: Words, low: int, high: int) -> tuple[int
     Both must not rise with M. So an interval at whose low end the one is below the other's value at
     the high end holds no change; every other one is halved.
 
-    >>> order_changes(lambda m: 100 - m // 10 * 10, lambda m: 100 - m, 5, 25)
+    >>> order_changes(lambda m: 100 - m, lambda m: 100 - m // 10 * 10, 5, 25)
     (10, 11, 20, 21)
     """
     changes = []

@@ -64,6 +64,14 @@ def test_a_page_shows_what_the_command_prints(
     assert same, f"{example.line} prints\n{result.output}"
 
 
+def test_the_map_of_the_tests_names_every_file() -> None:
+    tests = ROOT / "tests"
+    text = (tests / "README.md").read_text(encoding="utf-8")
+    for path in tests.rglob("test_*.py"):
+        folder = path.parent.relative_to(tests)
+        assert f"`{path.name}`" in text or (folder.name and f"`{folder}/`" in text), path
+
+
 def test_there_are_commands_to_compare() -> None:
     assert len(COMMANDS) >= 1
     assert shown(ROOT / "docs" / "own-schedule.md")[0].output.startswith("n_q = 8 192, ")

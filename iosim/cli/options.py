@@ -110,14 +110,24 @@ def _family(*members: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
+# The lines after \b are printed as they stand, 46 columns at most.
 schedule = click.option(
     "--schedule",
     type=NAMES,
-    help="Schedules: standard, standard_passes, standard_tiled, square_tiling, flash1, flash2, "
-    "their backward passes standard_backward, flash1_backward, flash2_backward, flash2_backward_q, "
-    "for decoding flash2_packed, split_kv, on several devices ring, ulysses, tree_decoding, or "
-    "path/to/file.py:name for one of your own; several with commas. best: the one that moves the "
-    "fewest words and fits, for each shape and memory.",
+    help="""Schedules, several with commas.
+
+    \b
+    forward   standard, standard_passes,
+              standard_tiled, square_tiling,
+              flash1, flash2
+    backward  standard_backward, flash1_backward,
+              flash2_backward, flash2_backward_q
+    decoding  flash2_packed, split_kv
+    devices   ring, ulysses, tree_decoding
+    your own  path/to/file.py:name
+    best      in simulate, explain, bound, cache:
+              the one of fewest words that fits
+    """,
 )
 direction = click.option(
     "--pass",

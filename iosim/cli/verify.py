@@ -68,8 +68,8 @@ def verify(
 
     With --schedule, the checks that go over schedules (exactness of forward ones and gradients of
     backward ones, counting, lower_bounds) take these only, and the others, about fixed schedules,
-    are left out. With --measured, a recording
-    of hardware counters is checked against the counts instead, which needs no GPU.
+    are left out. With --measured, a recording of hardware counters is checked against the counts
+    instead, which needs no GPU.
     """
     schedules = _schedules(schedule, only) if schedule else None
     if plots is not None:  # first, since a folder that cannot be written then shows at once
