@@ -141,17 +141,17 @@ def _note_kinds(
     outer_query, outer_key = query.cuts[0], key.cuts[0]
     if query.parent is None:
         for j in range(outer_key.blocks):
-            span = outer_key.range(j)
+            cut = outer_key.range(j)
             step = (key.name, outer_key.block, j)
-            inside = relation.within((0, query.n), span)
-            part_of = part(key, span[1] - span[0])
+            inside = relation.within((0, query.n), cut)
+            part_of = part(key, cut[1] - cut[0])
             _note_kinds(inside, query, part_of, inner, (*path, step), shown)
         return
     for i in range(outer_query.blocks):
-        span = outer_query.range(i)
+        cut = outer_query.range(i)
         step = (query.name, outer_query.block, i)
-        inside = relation.within(span, (0, key.n))
-        part_of = part(query, span[1] - span[0])
+        inside = relation.within(cut, (0, key.n))
+        part_of = part(query, cut[1] - cut[0])
         _note_kinds(inside, part_of, key, inner, (*path, step), shown)
 
 
