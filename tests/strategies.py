@@ -14,6 +14,7 @@ from iosim.shape import AttentionShape
 NAMES = tuple(families())
 FORWARD = tuple(families("forward"))
 BACKWARD = tuple(families("backward"))
+ONE_DEVICE = tuple(n for n, known in families().items() if "ranks" not in known.settings)
 NESTED = ("flash2_packed", "split_kv")  # which may cut the keys within splits and pages
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 

@@ -269,7 +269,10 @@ def test_the_bound_with_the_words_made_is_that_of_its_theorem(
     shape: AttentionShape, m: int, made: int
 ) -> None:
     checked = Checked(
-        *(m, m, True, True, False, False), ("dQ", "dK", "dV"), once=True, gradient_words_made=made
+        *(m, m, True, True, False, False),
+        gradients=("dQ", "dK", "dV"),
+        once=True,
+        gradient_words_made=made,
     )
     words = BOUNDS["backward_fused_made"](shape, m, checked).words
     pairs = shape.batch * shape.heads * bounds.visible_pairs(shape)

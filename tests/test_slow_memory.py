@@ -35,7 +35,9 @@ def test_it_is_what_an_execution_sets_aside(case: strategies.Case) -> None:
     """Every array that `execute` keeps in slow memory, in words and in bytes of its dtype."""
     schedule = case.schedule
     inputs = {
-        name: np.zeros([dim.n for dim in tensor.axes])
+        name: np.zeros(
+            [dim.n for dim in tensor.axes], "int32" if tensor.dtype == "int32" else float
+        )
         for name, tensor in execution.inputs_of(schedule).items()
     }
     arrays = execution._SlowMemory(schedule, inputs, precision(case.shape.dtype), None)._arrays

@@ -32,7 +32,9 @@ def test_law_holds(law, data):
     law(data.draw(law.cases))
 
 
-@pytest.mark.parametrize("law", [law for law in LAWS.values() if law.cases is CASES], ids=lambda law: law.name)
+@pytest.mark.parametrize(
+    "law", [law for law in LAWS.values() if law.cases is CASES], ids=lambda law: law.name
+)
 @pytest.mark.parametrize("case", KNOWN)
 def test_law_holds_on_known_cases(law, case):
     law(case)
