@@ -32,6 +32,7 @@ from iosim.tiles import choose_tiles
 from iosim.verify import verify
 
 RECORDING = Path(__file__).parents[1] / "docs/data/h200_torch_attention.json"
+SECOND = Path(__file__).parents[1] / "docs/data/h200_torch_shapes.json"
 plain = strategies.shapes(rows=40, width=12, heads=False, causal=False)
 backward = partial(strategies.cases, names=strategies.BACKWARD)
 sizes = st.integers(1, 12)
@@ -192,6 +193,28 @@ def test_recorded_reductions_are_the_words_added(case: dict) -> None:
     (main,) = [kernel for kernel in case["kernels"] if kernel["l2_tex_red"]]
     if case["backend"] == "FLASH_ATTENTION" and main["grid"] >= t_c * shape.heads:
         assert main["grid"] == t_c * shape.heads
+
+
+def causal_cases() -> list[dict]:
+    """Backward cases under a causal mask, from the second series of measurements."""
+    cases = json.loads(SECOND.read_text(encoding="utf-8"))["cases"]
+    return [case for case in cases if case["op"] == "bwd" and case["causal"]]
+
+
+@pytest.mark.parametrize(
+    "case", causal_cases(), ids=lambda case: f"{case['backend']}-{case['n_q']}-{case['head_dim']}"
+)
+def test_recorded_causal_reductions_are_the_rows_from_each_owner_on(case: dict) -> None:
+    """A block of 128 keys adds to dQ of the queries from its first row on, to the byte."""
+    shape = shape_of(case)
+    (reduced,) = [kernel["l2_tex_red"] for kernel in case["kernels"] if kernel["l2_tex_red"]]
+    rows = sum(shape.n_q - j for j in range(0, shape.n_k, 128))
+    assert reduced == shape.heads * rows * shape.head_dim * 4
+    assert reduced == count(family("flash2_backward").build(shape, br=64, bc=128)).add_bytes
+
+
+def test_there_are_recorded_causal_cases() -> None:
+    assert len(causal_cases()) == 12
 
 
 @pytest.mark.parametrize(
