@@ -16,6 +16,7 @@ from iosim.longest import longest
 from iosim.machine import machine
 from iosim.precision import precision
 from iosim.reading import execute as execution
+from iosim.reading.slow_arrays import SlowArrays
 from iosim.reading.slow_memory import SlowMemory, slow_memory
 from iosim.schedule import families, family
 from iosim.schedule.masks import Documents, Window
@@ -42,7 +43,7 @@ def test_it_is_what_an_execution_sets_aside(case: strategies.Case) -> None:
         name: np.zeros([dim.n for dim in tensor.axes])
         for name, tensor in execution.inputs_of(schedule).items()
     }
-    arrays = execution._SlowMemory(schedule, inputs, precision(case.shape.dtype), None)._arrays
+    arrays = SlowArrays(schedule, inputs, precision(case.shape.dtype), None)._arrays
     places = {
         node.tensor.name: node.tensor.place
         for node, _ in nodes(schedule.body)
