@@ -240,7 +240,7 @@ MODULES = (
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
     *(f"schedule.masks.{name}" for name in (
-        "window", "documents", "local_global", "blocks", "causal_blocks", "patterns", "parsing",
+        "window", "documents", "local_global", "blocks", "patterns", "parsing",
     )),
     *(f"reading.{name}" for name in (
         "count", "check", "gradients", "execute", "pages", "formula", "residency", "walk", "extent",

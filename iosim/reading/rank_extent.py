@@ -8,11 +8,10 @@ links to them) is worked out rank by rank; along all others it is the same on ev
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
-from iosim.schedule.nested import pair_sums, sections
-from iosim.schedule.ranks import Others, RankRelation
-from iosim.schedule.relation import Causal, PairSums, Relation, Rows
+from iosim.schedule.nested import sections, sums_in
+from iosim.schedule.ranks import RankRelation, visited_parts
+from iosim.schedule.relation import PairSums, Relation
 from iosim.schedule.tree import Dim, For
 
 PAIR_SYMBOLS = {
@@ -81,26 +80,18 @@ def rank_part(axes: Collection[Dim], loops: tuple[For, ...], rank: str) -> RankP
         taken = {own, other}
     else:
         query, key = inner[mask.query], inner[mask.key]
-        facing = mask.key if own == mask.query else mask.query
         chosen = (mask.query in has, mask.key in has)
         suffix = [d.count for d in (query, key) if d.index]
-        if relation is not None and other in (mask.query, mask.key):
-            assert isinstance(mask, Hashable)
-            sums = _masked_visits(mask, relation, query, key, own)
-            values = tuple(each.select(*chosen) for each in sums)
+        linked_too = relation is not None and other in (mask.query, mask.key)
+        assert isinstance(mask, Hashable)
+        sums = _masked_visits(mask, relation if linked_too else None, query, key, own)
+        values = tuple(each.select(*chosen) for each in sums)
+        if relation is not None and linked_too:
             suffix = [relation.name]
-        else:
-            sums = [
-                pair_sums(
-                    _within(mask, own, rows, (0, inner[facing].n)),
-                    *_pair(mask, own, part, inner[facing]),
-                )
-                for rows, part in sections(inner[own])
-            ]
-            one = tuple(each.select(*chosen) for each in sums)
-            over = relation.over(b.values) if relation is not None and b is not None else None
-            values = _product(_Side("", one), over)
-            if relation is not None and over != [1] * len(one):
+        elif relation is not None and b is not None:
+            over = relation.over(b.values)
+            values = _product(_Side("", values), over)
+            if over != [1] * len(values):
                 suffix.append(relation.name)
         symbols = [("_".join([PAIR_SYMBOLS[chosen], *suffix]), sum(values))]
         taken = {own, other, mask.query, mask.key}
@@ -159,55 +150,19 @@ def _symbols(
     return [(f"{PAIR_SYMBOLS[full[0].rows, full[1].rows]}_{relation.name}", total)]
 
 
-def _within(mask: Relation, own: str, mine: Rows, theirs: Rows) -> Relation:
-    return mask.within(mine, theirs) if own == mask.query else mask.within(theirs, mine)
-
-
-def _pair(mask: Relation, own: str, mine: Dim, theirs: Dim) -> tuple[Dim, Dim]:
-    return (mine, theirs) if own == mask.query else (theirs, mine)
-
-
 @lru_cache(maxsize=256)  # the nodes of a schedule ask for a few sums over and over
 def _masked_visits(
-    mask: Relation, relation: RankRelation, query: Dim, key: Dim, own: str
-) -> list[PairSums]:
-    """Return for each rank the sums over the visited pairs in the blocks that it visits."""
-    mine, theirs = _pair(mask, own, query, key)
-    blocks = list(sections(theirs))
+    mask: Relation, relation: RankRelation | None, query: Dim, key: Dim, own: str
+) -> tuple[PairSums, ...]:
+    """Return for each rank the sums over the visited pairs in the blocks that it visits.
 
-    def sums(rows: Rows, part: Dim, block: int) -> PairSums:
-        there, piece = blocks[block]
-        return pair_sums(_within(mask, own, rows, there), *_pair(mask, own, part, piece))
-
-    rows_before = [0, *accumulate(piece.n for _, piece in blocks)]
-    tiles_before = [0, *accumulate(piece.blocks for _, piece in blocks)]
-    found = []
-    for rank, (rows, part) in enumerate(sections(mine)):
-        total, visits = PairSums(), relation.visits(len(blocks), rank)
-        if isinstance(mask, Causal) and own == mask.query and isinstance(relation, Others):
-            # Most blocks are seen by all queries of the rank or by none of them.
-            every, some = _causal(mask.within(rows, (0, theirs.n)), part, theirs)
-            mine_too = rank < every
-            total += _all_pairs(
-                part,
-                rows_before[every] - mine_too * blocks[rank][1].n,
-                tiles_before[every] - mine_too * blocks[rank][1].blocks,
-            )
-            visits = [block for block in range(every, some) if block != rank]
-        for block in visits:
-            total += sums(rows, part, block)
-        found.append(total)
-    return found
-
-
-def _all_pairs(query: Dim, rows: int, tiles: int) -> PairSums:
-    """Return the sums where all blocks of the queries meet so many tiles of so many key rows."""
-    return PairSums(query.blocks * tiles, query.n * tiles, query.blocks * rows, query.n * rows)
-
-
-def _causal(mask: Causal, query: Dim, key: Dim) -> tuple[int, int]:
-    """Return how many blocks of the outermost cut of the keys all queries see, and some see."""
-    whole, blocks = Dim(query.name, query.n), key.cuts[0]
-    some = len(mask.key_range(whole, blocks, 0))
-    rows = len(mask.key_range(Dim(query.name, 1), Dim(key.name, key.n, 1), 0))
-    return (blocks.blocks if rows == key.n else rows // blocks.block), some
+    Without a relation it visits all of the axis that the mask links to its own.
+    """
+    mine, theirs = (query, key) if own == mask.query else (key, query)
+    ranks, parts = visited_parts(mine.cuts[0], theirs.cuts[0], relation)
+    if own != mask.query:
+        parts = [(there, rows) for rows, there in parts]
+    found = [PairSums()] * mine.cuts[0].blocks
+    for rank, sums in zip(ranks, sums_in(mask, query, key, parts), strict=True):
+        found[rank] += sums
+    return tuple(found)

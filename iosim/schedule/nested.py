@@ -3,8 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise, product
 
-from iosim.schedule.relation import Causal, PairSums, Relation, Rows
+import numpy as np
+
+from iosim.schedule.cuts import Cut, flattened
+from iosim.schedule.masks.staircase import staircase
+from iosim.schedule.relation import Causal, PairSums, Part, Parted, Relation, Rows
 from iosim.schedule.tree import Dim
 
 
@@ -36,54 +41,53 @@ def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     >>> pair_sums(Causal(0), Dim("query", 6, 6), tile)  # tiles of 2, 1, 2 and 1 keys
     PairSums(pairs=4, query_rows=24, key_rows=6, products=36)
     """
-    return _sums(relation, query, key)
-
-
-def _sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
-    """Return the sums, section by section of an axis that is cut twice.
-
-    Of key tiles under a causal mask, in whichever way has the fewest terms. They are at most
-    sqrt(n_k / tile), since sections x tiles in each = n_k / tile.
-    """
     query, key = flattened(query), flattened(key)
     if query.parent is None and key.parent is None:
         return relation.sums(query, key)
-    if isinstance(relation, Causal) and query.parent is None and len(key.cuts) == 2:
-        tiles = key.blocks_in(key.cuts[0].block)
-        if tiles < key.cuts[0].blocks:
-            return _by_place(relation, query, key, tiles)
-    total = PairSums()
-    if key.parent is not None:
-        for rows, inside in sections(key):
-            total += _sums(relation.within((0, query.n), rows), query, inside)
-    else:
-        for rows, inside in sections(query):
-            total += _sums(relation.within(rows, (0, key.n)), inside, key)
-    return total
+    return sums_in(relation, query, key, [((0, query.n), (0, key.n))])[0]
 
 
-def _by_place(mask: Causal, query: Dim, key: Dim, tiles: int) -> PairSums:
-    """Return the sums, tile by tile of a section: the first tiles of all sections, the second ...
+def sums_in(relation: Relation, query: Dim, key: Dim, parts: Sequence[Part]) -> list[PairSums]:
+    """Return the sums over the visited pairs of a query block and a key block in each part.
 
-    Under a causal mask a tile is met when its first key is seen, whatever its length, so that these
-    are the sums of an axis cut once, into sections, that begins where the tile does.
+    Whole blocks fill the queries and the keys of each part, and the keys of parts with the same
+    queries do not overlap. The masks of iosim work out all parts at once; of a relation that has no
+    `sums_in` they are added up section by section.
+
+    >>> tile = Dim("key", 6, 2, parent=Dim("key", 6, 3))
+    >>> [each.pairs for each in sums_in(
+    ...     Causal(0), Dim("query", 6, 6), tile, [((0, 6), (0, 3)), ((0, 6), (3, 6))]
+    ... )]
+    [2, 2]
     """
-    outer, total = key.cuts[0].block, PairSums()
-    for t in range(tiles):
-        first = t * key.block
-        if first >= key.n:
-            break
-        spread = Dim(key.name, key.n - first, outer)
-        met = mask.within((0, query.n), (first, key.n)).sums(query, spread)
-        rows = min(key.block, outer - first)
-        total += PairSums(met.pairs, met.query_rows, met.pairs * rows, met.query_rows * rows)
-        begin = (spread.blocks - 1) * outer
-        less = rows - (spread.n - begin)  # by so much the last tile is shorter
-        if less > 0:
-            end = mask.within((0, query.n), (first + begin, key.n))
-            last = end.sums(query, Dim(key.name, 1))
-            total += PairSums(0, 0, -last.pairs * less, -last.query_rows * less)
-    return total
+    if isinstance(relation, Causal):
+        return staircase(relation, query.n, key.n).sums_in(query, key, parts)
+    if isinstance(relation, Parted):
+        return relation.sums_in(query, key, parts)
+    return [
+        sum(
+            (
+                relation.within(*part).sums(
+                    *(
+                        Dim(d.name, b - a, d.block)
+                        for d, (a, b) in zip((query, key), part, strict=True)
+                    )
+                )
+                for part in product(_sections(query, rows), _sections(key, columns))
+            ),
+            PairSums(),
+        )
+        for rows, columns in parts
+    ]
+
+
+def _sections(dim: Dim, rows: Rows) -> Iterator[Rows]:
+    """Yield what lies in some rows of each section that is cut into blocks of one size."""
+    sections = Cut.of(dim).sections
+    edges = sections.edge(np.arange(sections.blocks + 1)).tolist()
+    for first, stop in pairwise(edges):
+        if max(first, rows[0]) < min(stop, rows[1]):
+            yield max(first, rows[0]), min(stop, rows[1])
 
 
 @lru_cache(maxsize=64)
@@ -166,22 +170,6 @@ def seen(relation: Relation, query: Dim, key: Dim) -> tuple[int, int]:
         pair_sums(relation, query, key.cut(key.n)).query_rows,
         pair_sums(relation, query.cut(query.n), key).key_rows,
     )
-
-
-def flattened(dim: Dim) -> Dim:
-    """Return the cut with as few parents as make the same blocks.
-
-    A parent whose blocks are whole multiples of this cut's, or no larger, makes no difference to
-    it or replaces it.
-    """
-    if dim.parent is None:
-        return dim
-    outer = flattened(dim.parent)
-    if dim.block >= outer.block:
-        return outer
-    if outer.block % dim.block == 0:
-        return flattened(replace(dim, parent=outer.parent))
-    return replace(dim, parent=outer)
 
 
 def sections(dim: Dim) -> Iterator[tuple[Rows, Dim]]:

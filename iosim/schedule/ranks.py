@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iosim.errors import IosimError, ScheduleError
-from iosim.schedule.relation import PairSums, Rows
+from iosim.schedule.relation import PairSums, Part, Rows, joined, ranges_of
 from iosim.schedule.tree import Dim, For, Move, Node, Remark, Schedule, Tensor, nodes
 
 EXCHANGES = ("receive", "send", "shift")
@@ -185,6 +185,29 @@ class RankRelation(ABC):
         """Return the first two and the last two ranks, and the blocks of the same numbers."""
         corners = sorted({i % query.blocks for i in (0, 1, -2, -1)})
         return corners, corners
+
+
+def visited_parts(
+    mine: Dim, theirs: Dim, relation: RankRelation | None
+) -> tuple[list[int], list[Part]]:
+    """Return the rows of each rank with the rows of another axis that it visits, run by run.
+
+    Rank r has block r of `mine` and visits some blocks of `theirs`, or all without a relation.
+    Beside the pairs of rows there is the rank of each.
+
+    >>> visited_parts(Dim("query", 6, 2), Dim("key", 9, 3), Others("rank", "key"))
+    ([0, 1, 1, 2], [((0, 2), (3, 9)), ((2, 4), (0, 3)), ((2, 4), (6, 9)), ((4, 6), (0, 6))])
+    """
+    ranks, parts = [], []
+    for rank in range(mine.blocks):
+        runs = [range(theirs.blocks)]
+        if relation is not None:
+            visits = sorted(relation.visits(theirs.blocks, rank))
+            runs = ranges_of(joined(range(block, block + 1) for block in visits))
+        for run in runs:
+            ranks.append(rank)
+            parts.append((mine.range(rank), (theirs.range(run[0])[0], theirs.range(run[-1])[1])))
+    return ranks, parts
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Protocol, overload
+from typing import Protocol, overload, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
 Rows = tuple[int, int]
+Part = tuple[Rows, Rows]
+"""Queries and keys, each as (first row, row after the last)."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,14 @@ class Relation(Protocol):
 
         Rows are (first, row after the last).
         """
+
+
+@runtime_checkable
+class Parted(Relation, Protocol):
+    """A relation that works out the sums in many parts of it at once (see `nested.sums_in`)."""
+
+    def sums_in(self, query: Dim, key: Dim, parts: Sequence[Part]) -> list[PairSums]:
+        """Return the sums over the visited pairs of blocks in each part; axes may be cut twice."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ A schedule says nothing about a machine. It names what is loaded, stored and com
 order, tile by tile; the readings in `iosim.reading` say what that costs or does.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
@@ -87,8 +87,7 @@ class Dim:
         """The number of blocks, T = ceil(n / block); with a parent, of all its blocks together."""
         if self.parent is None:
             return -(-self.n // self.block)
-        sizes = [dim.block for dim in self.cuts]
-        return _blocks(self.n, sizes)
+        return count_blocks(self.n, [dim.block for dim in self.cuts])
 
     @property
     def cuts(self) -> tuple["Dim", ...]:
@@ -126,12 +125,14 @@ class Dim:
         return Dim(self.index, self.blocks, 1, self.count, self.count, indexed=True)
 
 
-def _blocks(rows: int, sizes: list[int]) -> int:
+def count_blocks(rows: int, sizes: Sequence[int]) -> int:
     """Return the blocks of the last size within blocks of the sizes before, outermost first."""
     size, *inner = sizes
     if not inner:
         return -(-rows // size)
-    return (rows // size) * _blocks(size, inner) + (_blocks(rows % size, inner) if rows else 0)
+    return (rows // size) * count_blocks(size, inner) + (
+        count_blocks(rows % size, inner) if rows else 0
+    )
 
 
 @dataclass(frozen=True)

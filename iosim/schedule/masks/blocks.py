@@ -1,20 +1,21 @@
 """Block masks: a matrix of mask blocks says which queries see which keys.
 
 Tiles need not be cut as the mask is. Those that lie over the same rows of the matrix are alike:
-they form classes, no more than twice as many as the matrix has rows, however small the tiles are.
-Everything is counted by classes, in time linear in the blocks that are not zero.
+they form classes, no more than twice as many as the matrix has rows and the axis sections, however
+small the tiles are. Along the other axis a block meets a run of blocks for each entry of its rows.
+Everything is counted in time linear in the entries that are not zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from operator import mul
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iosim.schedule.relation import PairSums, Rows, joined, kinds
+from iosim.schedule.cuts import Cut, Numbers, spread
+from iosim.schedule.relation import Causal, PairSums, Part, Rows, joined, kinds
 from iosim.schedule.tree import Dim
 
 Indices = NDArray[np.int64]
@@ -38,7 +39,8 @@ class Blocks:
     """Query row r sees key c where the matrix is true at (r // rows, c // columns).
 
     `rows` and `columns` are the queries and keys of a mask block. A part of a mask counts its rows
-    from `first_query` and `first_key` of the whole.
+    from `first_query` and `first_key` of the whole. With an `offset`, beside a causal mask, r sees
+    only those keys c <= r + offset.
     """
 
     cells: Cells
@@ -48,201 +50,198 @@ class Blocks:
     key: str = "key"
     first_query: int = 0
     first_key: int = 0
+    offset: int | None = None
 
     def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
         """Return the key blocks that query block i meets."""
-        found = met(self, query, key)
-        return joined(map(found.keys.range, found.of_query(i)))
+        return self._range(self.query, query, key, i)
 
     def query_range(self, query: Dim, key: Dim, j: int) -> Sequence[int]:
         """Return the query blocks that key block j meets."""
-        found = met(self, query, key)
-        return joined(map(found.queries.range, found.of_key(j)))
+        return self._range(self.key, key, query, j)
 
-    def samples(self, query: Dim, key: Dim) -> tuple[list[int], list[int]]:
-        """Return query blocks and key blocks among which each kind of block is found."""
-        found = met(self, query, key)
-        return (
-            samples_of(found.queries, found.by_query, found.keys),
-            samples_of(found.keys, found.by_key, found.queries),
-        )
+    def _range(self, axis: str, own: Dim, other: Dim, i: int) -> Sequence[int]:
+        _, start, stop = self._runs(axis, own, other, np.array([i]))
+        return joined(map(range, start.tolist(), stop.tolist()))
+
+    def _runs(
+        self, axis: str, own: Dim, other: Dim, blocks: Numbers
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the runs of blocks of `other` that some blocks of `own` meet, in rising order.
+
+        That is of which block each run is, its first block and the one after its last.
+        """
+        mine = Cut(own.n, (own.block,))
+        first, stop = mine.edge(blocks), mine.edge(blocks + 1)
+        if axis == self.query:
+            which, low, high = self._keys_seen(first, stop, other.n)
+        else:
+            which, low, high = self._queries_that_see(first, stop, other.n)
+        return runs(Cut(other.n, (other.block,)), which, low, high)
+
+    def _keys_seen(self, first: Numbers, stop: Numbers, n_k: int) -> tuple[Numbers, ...]:
+        """Return the keys that queries first .. stop - 1 of each see, column by column."""
+        which, column, row = self.touched(first, stop, self.query)
+        start, end = self.span(column, self.key, n_k)
+        if self.offset is not None:  # of the rows with an entry in a column the last sees the most
+            past = (row + 1) * self.rows - self.first_query
+            end = np.minimum(end, np.minimum(past, stop[which]) + self.offset)
+        seen = start < end
+        return which[seen], start[seen], end[seen]
+
+    def _queries_that_see(self, first: Numbers, stop: Numbers, n_q: int) -> tuple[Numbers, ...]:
+        """Return the queries that see a key of first .. stop - 1 of each, row by row."""
+        which, row, column = self.touched(first, stop, self.key)
+        start, end = self.span(row, self.query, n_q)
+        if self.offset is not None:  # the first key is seen by most
+            least = np.maximum(column * self.columns - self.first_key, first[which])
+            start = np.maximum(start, least - self.offset)
+        seen = start < end
+        return which[seen], start[seen], end[seen]
+
+    def touched(self, first: Numbers, stop: Numbers, axis: str) -> tuple[Numbers, ...]:
+        """Return what the lines of the matrix hold that rows first .. stop - 1 of each lie in.
+
+        That is of which each entry is, its place across, which rises, and its line. Of several in
+        one place there is the one that lets see the most beside a causal mask: of rows the last, of
+        columns the first.
+        """
+        block, before = self._grain(axis)
+        lines = lines_of(self.cells, axis == self.key)
+        ends = ((first + before) // block, (stop - 1 + before) // block + 1)
+        which, entry = spread(*(lines.begin.take(end.astype(int), mode="clip") for end in ends))
+        return _distinct(which, lines.across[entry], lines.line[entry], last=axis == self.query)
+
+    def _grain(self, axis: str) -> tuple[int, int]:
+        """Return the rows of a mask block along an axis, and those that lie before this part."""
+        if axis == self.query:
+            return self.rows, self.first_query
+        return self.columns, self.first_key
+
+    def span(self, lines: Numbers, axis: str, n: int) -> tuple[Numbers, Numbers]:
+        """Return the rows of an axis, of n rows, that lie in lines of the matrix."""
+        block, before = self._grain(axis)
+        start = lines * block - before
+        return np.maximum(start, 0), np.minimum(start + block, n)
 
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs."""
-        found = met(self, query, key)
-        return sums_of(found.queries, found.keys, found.by_query)
+        return self.sums_in(query, key, [((0, query.n), (0, key.n))])[0]
+
+    def sums_in(self, query: Dim, key: Dim, parts: Sequence[Part]) -> list[PairSums]:
+        """Return the sums over the visited pairs of blocks in each part."""
+        from iosim.schedule.masks.block_sums import sums_in
+
+        return sums_in(self, query, key, parts)
+
+    def samples(self, query: Dim, key: Dim) -> tuple[list[int], list[int]]:
+        """Return query blocks and key blocks among which each kind of block is found.
+
+        Blocks of a class are alike, but beside a causal mask: there what is met only grows along
+        the queries of a class, and only falls along its keys. Then its first and its last block
+        show all there is, and those at which the last block of the other axis comes in.
+        """
+        return self._samples(self.query, query, key), self._samples(self.key, key, query)
+
+    def _samples(self, axis: str, own: Dim, other: Dim) -> list[int]:
+        mine, theirs = Cut(own.n, (own.block,)), Cut(other.n, (other.block,))
+        first, blocks = self.classes(mine, axis)
+        found = [first]
+        if self.offset is not None:
+            past, shift = other.n, self.offset if axis == self.key else -self.offset
+            block, before = self._grain(self.key if axis == self.query else self.query)
+            last = theirs.edge(np.array([theirs.blocks - 1]))
+            marks = np.arange((last[0] + before) // block, (past - 1 + before) // block + 2) * block
+            marks = np.concatenate([last, np.clip(marks - before, last, past)]) + shift
+            at = mine.done(np.clip(marks, 0, own.n - 1))
+            found += [first + blocks - 1, at - 1, at, at + 1]
+        each = rising(np.concatenate(found), own.blocks)
+        which, start, stop = self._runs(axis, own, other, each)
+        number, ends = np.zeros(len(each), np.int64), np.zeros(len(each), np.bool_)
+        np.add.at(number, which, stop - start)
+        ends[which[stop == other.blocks]] = True
+        return kinds(own, other, each, number, ends)
+
+    def classes(self, cut: Cut, axis: str, rows: Iterable[int] = ()) -> tuple[Numbers, Numbers]:
+        """Return the first block of each class of blocks, and how many it has.
+
+        The blocks of a class lie in the same section and over the same mask block, and none is
+        ragged but one that is alone. Another one begins at each of the `rows`.
+        """
+        block, before = self._grain(axis)
+        edges = np.arange(block - before % block, cut.n, block)
+        ends = cut.sections.edge(np.arange(cut.sections.blocks + 1))
+        # A block over an edge is a class of its own, and so is the last one of a section.
+        firsts = (cut.done(edges), cut.begun(edges), cut.begun(ends), cut.begun(ends[1:]) - 1)
+        more = cut.done(np.array(list(rows), dtype=ends.dtype))
+        found = rising(np.concatenate([*firsts, more]), cut.blocks)
+        return found, np.append(found[1:], cut.blocks) - found
 
     def visible(self, queries: slice, keys: slice) -> np.ndarray | None:
         """Return which queries see which keys as booleans; None when all see all."""
         rows = (self.first_query + np.arange(queries.start, queries.stop)[:, None]) // self.rows
         columns = (self.first_key + np.arange(keys.start, keys.stop)[None, :]) // self.columns
         found = self.cells.at(rows, columns)
+        if self.offset is not None:
+            causal = Causal(self.offset).visible(queries, keys)
+            found = found if causal is None else np.asarray(found & causal)
         return None if found.all() else found
 
     def within(self, queries: Rows, keys: Rows) -> "Blocks":
         """Return the relation of these query rows to these key rows."""
         first_query, first_key = self.first_query + queries[0], self.first_key + keys[0]
-        return replace(self, first_query=first_query, first_key=first_key)
-
-    def entries(self, n_q: int, n_k: int) -> tuple[Indices, Indices]:
-        """Return the rows and columns of the true entries that n_q queries and n_k keys touch.
-
-        They count from the entry that the first query and the first key are in.
-        """
-        rows, columns = entries_of(self.cells)
-        low, left = self.first_query // self.rows, self.first_key // self.columns
-        high = (self.first_query + n_q - 1) // self.rows
-        right = (self.first_key + n_k - 1) // self.columns
-        touched = (low <= rows) & (rows <= high) & (left <= columns) & (columns <= right)
-        return rows[touched] - low, columns[touched] - left
+        offset = None if self.offset is None else self.offset + queries[0] - keys[0]
+        return replace(self, first_query=first_query, first_key=first_key, offset=offset)
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
-    """The blocks of an axis in classes that lie over the same blocks of the mask.
+class Lines:
+    """The true entries of a matrix line by line: those of line a are begin[a] .. begin[a + 1] - 1.
 
-    `first` is the first block of each class, `blocks` how many it has, `sizes` their rows together;
-    each of them lies over the mask blocks lowest .. highest, and is alone where these are several.
-    Mask block a belongs to the classes low[a] .. high[a].
+    `across` is their place in the line, which rises. The lines are rows, or columns.
     """
 
-    dim: Dim
-    first: Indices
-    blocks: Indices
-    sizes: Indices
-    lowest: Indices
-    highest: Indices
-    low: Indices
-    high: Indices
-
-    @classmethod
-    def of(cls, dim: Dim, mask_block: int, before: int) -> "Classes":
-        """Cut blocks into classes; the first mask block begins `before` rows ahead of the first."""
-        edges = np.maximum(np.arange(-before, dim.n, mask_block), 0)
-        # A block over an edge is a class of its own, and so is the last one.
-        starts = (edges // dim.block, -(-edges // dim.block), np.array([dim.blocks - 1]))
-        first = _rising(np.concatenate(starts))
-        first = first[first < dim.blocks]
-        after = np.append(first[1:], dim.blocks)
-        stop = np.minimum(after * dim.block, dim.n)
-        lowest = (first * dim.block + before) // mask_block
-        highest = (np.minimum((first + 1) * dim.block, dim.n) - 1 + before) // mask_block
-        each = np.arange(len(edges))
-        return cls(
-            dim=dim,
-            first=first,
-            blocks=after - first,
-            sizes=stop - first * dim.block,
-            lowest=lowest,
-            highest=highest,
-            low=np.searchsorted(highest, each, side="left"),
-            high=np.searchsorted(lowest, each, side="right") - 1,
-        )
-
-    def range(self, which: int) -> range:
-        """Return the blocks of a class."""
-        start = int(self.first[which])
-        return range(start, start + int(self.blocks[which]))
-
-    def find(self, block: int) -> int:
-        """Return the class that a block is in."""
-        return int(np.searchsorted(self.first, block, side="right")) - 1
+    line: Indices
+    across: Indices
+    begin: Indices
 
 
-@dataclass(frozen=True, eq=False)
-class Met:
-    """Which classes of queries meet which classes of keys, given the entries of the matrix."""
-
-    queries: Classes
-    keys: Classes
-    rows: Indices
-    columns: Indices
-
-    @cached_property
-    def by_query(self) -> Indices:
-        """The pairs of classes that meet, as rising codes query x keys + key."""
-        return _codes(self.queries, self.keys, self.rows, self.columns)
-
-    @cached_property
-    def by_key(self) -> Indices:
-        """The same as codes key x queries + query."""
-        return _codes(self.keys, self.queries, self.columns, self.rows)
-
-    def of_query(self, i: int) -> list[int]:
-        """Return the classes of keys that query block i meets."""
-        return _met_by(self.queries.find(i), self.by_query, len(self.keys.first))
-
-    def of_key(self, j: int) -> list[int]:
-        """Return the classes of queries that key block j meets."""
-        return _met_by(self.keys.find(j), self.by_key, len(self.queries.first))
+@lru_cache(maxsize=8)
+def lines_of(cells: Cells, turned: bool) -> Lines:
+    """Return the entries of a matrix row by row, or column by column."""
+    line, across = cells.entries()[:: -1 if turned else 1]
+    order = np.lexsort((across, line))
+    line, across = line[order], across[order]
+    return Lines(line, across, np.searchsorted(line, np.arange(int(line.max(initial=0)) + 2)))
 
 
-def sums_of(queries: Classes, keys: Classes, codes: Indices) -> PairSums:
-    """Return the sums over all pairs of blocks of the classes that meet."""
-    of_query, of_key = np.divmod(codes, len(keys.first))
-    starts = np.flatnonzero(np.diff(of_query, prepend=-1))
-    own = of_query[starts]
-    blocks, rows = queries.blocks[own], queries.sizes[own]
-    key_blocks, key_rows = (
-        np.add.reduceat(each[of_key], starts) if len(starts) else np.zeros(0, np.int64)
-        for each in (keys.blocks, keys.sizes)
-    )
-    return PairSums(
-        pairs=_dot(blocks, key_blocks),
-        query_rows=_dot(rows, key_blocks),
-        key_rows=_dot(blocks, key_rows),
-        products=_dot(rows, key_rows),
-    )
+def _distinct(which: Numbers, place: Numbers, line: Numbers, last: bool) -> tuple[Numbers, ...]:
+    """Return the places across of each, rising and each once, with its last line or its first."""
+    code = which * (int(place.max(initial=0)) + 1) + place
+    if (np.diff(code) > 0).all():
+        return which, place, line
+    order = np.argsort(code, kind="stable")
+    edges = np.diff(code[order]) > 0
+    kept = order[np.append(edges, True) if last else np.append(True, edges)]
+    return which[kept], place[kept], line[kept]
 
 
-def _met_by(which: int, codes: Indices, width: int) -> list[int]:
-    low, high = np.searchsorted(codes, [which * width, (which + 1) * width])
-    found: list[int] = (codes[low:high] - which * width).tolist()
-    return found
+def runs(cut: Cut, which: Numbers, low: Numbers, high: Numbers) -> tuple[Numbers, ...]:
+    """Return the runs of blocks over rows low .. high - 1 that no run before of the same has.
+
+    Rows rise for each. Returned are of which each run is, its first block and one after its last.
+    """
+    start, stop = cut.done(low), cut.begun(high)
+    again = np.diff(which, prepend=-1) == 0
+    start[again] = np.maximum(start, np.roll(stop, 1))[again]
+    return which, start, stop
 
 
-def samples_of(own: Classes, codes: Indices, others: Classes) -> list[int]:
-    """Return one block of each kind; the classes differ in what they meet, their blocks do not."""
-    which, other = np.divmod(codes, len(others.first))
-    number = np.zeros(len(own.first), np.int64)
-    np.add.at(number, which, others.blocks[other])
-    last = np.zeros(len(own.first), np.bool_)
-    last[which[other == len(others.first) - 1]] = True
-    return kinds(own.dim, others.dim, own.first, number, last)
+def rising(values: Numbers, stop: int) -> Numbers:
+    """Return the values 0 .. stop - 1 among some, each once (`np.unique` takes ten times as long).
 
-
-def _dot(a: Indices, b: Indices) -> int:
-    """Return the sum of products as a Python int, which does not overflow."""
-    return sum(map(mul, a.tolist(), b.tolist()))
-
-
-@lru_cache(maxsize=16)
-def met(blocks: Blocks, query: Dim, key: Dim) -> Met:
-    """Return the classes of both axes and which of them meet."""
-    queries = Classes.of(query, blocks.rows, blocks.first_query % blocks.rows)
-    keys = Classes.of(key, blocks.columns, blocks.first_key % blocks.columns)
-    return Met(queries, keys, *blocks.entries(query.n, key.n))
-
-
-@lru_cache(maxsize=4)
-def entries_of(cells: Cells) -> tuple[Indices, Indices]:
-    """Return the rows and the columns of the true entries of a matrix."""
-    return cells.entries()
-
-
-def _codes(own: Classes, other: Classes, rows: Indices, columns: Indices) -> Indices:
-    """Return a x classes + b for all classes a and b that an entry belongs to, in rising order."""
-    width = len(other.first)
-    found: list[Any] = []
-    for more in range(int((own.high - own.low).max()) + 1):
-        for beside in range(int((other.high - other.low).max()) + 1):
-            a, b = own.low[rows] + more, other.low[columns] + beside
-            inside = (a <= own.high[rows]) & (b <= other.high[columns])
-            found.append((a * width + b)[inside])
-    return _rising(np.concatenate(found))
-
-
-def _rising(values: Indices) -> Indices:
-    """Return the values in rising order, each once (`np.unique` takes ten times as long)."""
-    values = np.sort(values)
+    >>> rising(np.array([4, 0, 4, -1, 9]), 9)
+    array([0, 4])
+    """
+    values = np.sort(values[(values >= 0) & (values < stop)])
     return values[np.diff(values, prepend=-1) > 0]

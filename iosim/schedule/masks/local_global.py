@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from iosim.errors import IosimError
+from iosim.schedule.cuts import Cut
 from iosim.schedule.masks.staircase import Staircase, Steps, ramp, samples
 from iosim.schedule.masks.window import Window
-from iosim.schedule.relation import PairSums, Rows, joined
+from iosim.schedule.relation import PairSums, Part, Rows, joined
 from iosim.schedule.tree import Dim
 from iosim.shape import AttentionShape
 
@@ -65,8 +66,8 @@ class Parts:
     def _parts(self, query: Dim, key: Dim) -> tuple[Staircase, ...]:
         """Return the blocks of global keys, and of the rest those of global queries and others."""
         n_q, n_k = query.n, key.n
-        rows = min(-(-self.global_queries // query.block) * query.block, n_q)
-        columns = min(-(-self.global_keys // key.block) * key.block, n_k)
+        rows = _block_end(query, self.global_queries)
+        columns = _block_end(key, self.global_keys)
         diagonal = ramp(n_q, self.offset + 1, n_k)
         all_keys = diagonal if self.causal else Steps.of([(0, n_k, 0)], n_q)
         nothing = Steps.of([(0, 0, 0)], n_q)
@@ -91,6 +92,11 @@ class Parts:
     def sums(self, query: Dim, key: Dim) -> PairSums:
         """Return the sums over all visited block pairs."""
         return sum((part.sums(query, key) for part in self._parts(query, key)), PairSums())
+
+    def sums_in(self, query: Dim, key: Dim, parts: Sequence[Part]) -> list[PairSums]:
+        """Return the sums over the visited pairs of blocks in each part."""
+        found = [part.sums_in(query, key, parts) for part in self._parts(query, key)]
+        return [sum(each, PairSums()) for each in zip(*found, strict=True)]
 
     def samples(self, query: Dim, key: Dim) -> tuple[list[int], list[int]]:
         """Return query blocks and key blocks among which each kind of block is found."""
@@ -117,3 +123,9 @@ class Parts:
             global_keys=max(self.global_keys - keys[0], 0),
             offset=self.offset + queries[0] - keys[0],
         )
+
+
+def _block_end(dim: Dim, rows: int) -> int:
+    """Return where the block ends that the last of the first so many rows is in."""
+    cut = Cut.of(dim)
+    return int(cut.edge(cut.begun(np.array(min(rows, dim.n)))))

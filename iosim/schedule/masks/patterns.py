@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iosim.errors import IosimError
-from iosim.schedule.masks.blocks import Blocks, Indices
-from iosim.schedule.masks.causal_blocks import CausalBlocks
+from iosim.schedule.masks.blocks import Blocks, Cells, Indices
 from iosim.shape import AttentionShape
 
 MOST_BYTES = 2**28
@@ -95,7 +94,7 @@ class BlockMask:
         """Queries and keys of a block of the mask."""
         return self.rows, self.columns
 
-    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
+    def relation(self, shape: AttentionShape) -> Blocks:
         """Return which keys the queries of a shape see."""
         need = -(-shape.n_q // self.rows), -(-shape.n_k // self.columns)
         if need != (self.matrix.height, self.matrix.width):
@@ -104,7 +103,7 @@ class BlockMask:
                 f"blocks, but {shape.n_q} queries and {shape.n_k} keys in blocks of {self.rows} "
                 f"and {self.columns} make {need[0]} x {need[1]}"
             )
-        return _beside_causal(Blocks(self.matrix, self.rows, self.columns), shape)
+        return _relation(self.matrix, self.rows, self.columns, shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -138,12 +137,12 @@ class Random:
         """Queries and keys of a block of the mask."""
         return self.block, self.block
 
-    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
+    def relation(self, shape: AttentionShape) -> Blocks:
         """Return which keys the queries of a shape see."""
         height, width = -(-shape.n_q // self.block), -(-shape.n_k // self.block)
         _check_size(str(self), height, width)
         cells = _random(self.density, self.seed, height, width)
-        return _beside_causal(Blocks(cells, self.block, self.block), shape)
+        return _relation(cells, self.block, self.block, shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -207,13 +206,13 @@ class Butterfly:
         """Queries and keys of a block of the mask."""
         return self.block, self.block
 
-    def relation(self, shape: AttentionShape) -> Blocks | CausalBlocks:
+    def relation(self, shape: AttentionShape) -> Blocks:
         """Return which keys the queries of a shape see."""
         height, width = -(-shape.n_q // self.block), -(-shape.n_k // self.block)
         entries = height * max(width, height).bit_length()
         _check_size(str(self), height, width, 16 * entries)
         cells = ButterflyCells(height, width)
-        return _beside_causal(Blocks(cells, self.block, self.block), shape)
+        return _relation(cells, self.block, self.block, shape)
 
     def __str__(self) -> str:
         """Return the mask as --mask takes it."""
@@ -234,5 +233,6 @@ def _check_size(name: str, height: int, width: int, needed: int | None = None) -
         )
 
 
-def _beside_causal(blocks: Blocks, shape: AttentionShape) -> Blocks | CausalBlocks:
-    return CausalBlocks(blocks, shape.causal_offset) if shape.causal else blocks
+def _relation(cells: Cells, rows: int, columns: int, shape: AttentionShape) -> Blocks:
+    offset = shape.causal_offset if shape.causal else None
+    return Blocks(cells, rows, columns, offset=offset)

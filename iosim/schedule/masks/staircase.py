@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iosim.schedule.relation import PairSums, Rows, floor_sum, kinds, row_numbers
+from iosim.schedule.masks.stair_sums import sums_in
+from iosim.schedule.relation import Causal, PairSums, Part, Rows, floor_sum, kinds, row_numbers
 from iosim.schedule.tree import Dim
 
 Piece = tuple[int, int, int]
@@ -211,6 +212,10 @@ class Staircase:
             products=key_rows * br + met_rows * rows,
         )
 
+    def sums_in(self, query: Dim, key: Dim, parts: Sequence[Part]) -> list[PairSums]:
+        """Return the sums over the visited pairs of blocks in each part."""
+        return sums_in(self, query, key, parts)
+
     def samples(self, query: Dim, key: Dim) -> tuple[list[int], list[int]]:
         """Return query blocks and key blocks among which each kind of block is found."""
         other = self.transposed(key.n)
@@ -272,6 +277,16 @@ class Staircase:
         rows = np.arange(queries.start, queries.stop)
         lo, hi = self.lo.at(rows)[:, None], self.hi.at(rows)[:, None]
         return np.asarray((lo <= columns) & (columns < hi))
+
+
+def staircase(mask: Causal, n_q: int, n_k: int) -> Staircase:
+    """Return a causal mask of so many queries and keys as a staircase.
+
+    >>> [staircase(Causal(-1), 3, 2).hi(row) for row in range(3)]
+    [0, 1, 2]
+    """
+    nothing = Steps.of([(0, 0, 0)], n_q)
+    return Staircase(nothing, ramp(n_q, mask.offset + 1, n_k), mask.query, mask.key)
 
 
 @lru_cache(maxsize=16)
