@@ -14,9 +14,10 @@ from inputs import run as run_of
 from iosim import bounds
 from iosim.errors import CapacityError, ScheduleError
 from iosim.reading.check import check
+from iosim.reading.corners import corner_blocks
 from iosim.reading.count import count
 from iosim.reading.execute import execute
-from iosim.reading.walk import corner_blocks, kept_axes, walk
+from iosim.reading.walk import kept_axes, walk
 from iosim.schedule import (
     Causal,
     Compute,

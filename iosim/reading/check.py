@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iosim.errors import ScheduleError
+from iosim.reading.corners import corner_blocks
 from iosim.reading.gradients import Meetings, words_made
 from iosim.reading.holdings import Holdings
 from iosim.reading.residency import FastMemory, where
-from iosim.reading.walk import Position, Ranges, corner_blocks, tile_ranges, walk, whole_rows
+from iosim.reading.walk import Position, Ranges, tile_ranges, walk, whole_rows
 from iosim.schedule.operations import find_operation
 from iosim.schedule.tree import Compute, Move, Schedule, Tensor
 

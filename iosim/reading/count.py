@@ -5,10 +5,11 @@ The cost depends on the depth of the tree, never on the number of rows.
 
 from math import prod
 
+from iosim.reading.corners import corner_blocks
 from iosim.reading.extent import at_other_end, by_rank, factors, union
 from iosim.reading.residency import FastMemory
 from iosim.reading.traffic import COUNTED, DIRECTIONS, Share, Tally, Traffic, item_sizes
-from iosim.reading.walk import corner_blocks, walk
+from iosim.reading.walk import walk
 from iosim.schedule.operations import find_operation
 from iosim.schedule.ranks import Ranks
 from iosim.schedule.tree import Compute, For, Move, Schedule, nodes

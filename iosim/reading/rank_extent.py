@@ -117,6 +117,7 @@ def _mask(loops: tuple[For, ...], own: str) -> Relation | None:
     return None
 
 
+@lru_cache(maxsize=64)
 def _side(inner: Dim, has: bool) -> _Side:
     outer = inner.cuts[0]
     if has:

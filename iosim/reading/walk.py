@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from iosim.schedule.nested import blocks_met, nested_samples
-from iosim.schedule.ranks import RankRelation
-from iosim.schedule.relation import Causal, Relation, ranges_of
+from iosim.schedule.nested import blocks_met
 from iosim.schedule.tree import Compute, Dim, For, Move, Node, Schedule, Tensor, nodes
 
 Range = tuple[int, int]
@@ -18,77 +16,6 @@ Blocks = Callable[[For, Sequence[int]], Sequence[int]]
 def all_blocks(loop: For, blocks: Sequence[int]) -> Sequence[int]:
     """Return every block, as a machine runs them."""
     return blocks
-
-
-def corner_blocks(schedule: Schedule) -> Blocks:
-    """Return the choice of blocks that shows all there is to see of residency.
-
-    It is the first two and the last two blocks of each axis. Blocks of one size along an axis
-    without a relation are alike, so that two of them are enough; along an axis of `kept_axes` all
-    blocks are needed. Under a relation blocks differ in what they meet, and it says which show all
-    kinds of them.
-    """
-    related: set[str] = set()
-    all_needed = set(kept_axes(schedule))
-    samples: dict[tuple[str, int], set[int]] = {}  # of loops without a relation
-    within: dict[tuple[str, int], set[int]] = {}  # of loops around one that is cut within a block
-    for node, loops in nodes(schedule.body):
-        if isinstance(node, For) and isinstance(node.relation, RankRelation):
-            continue  # blocks of ranks are alike but for the last
-        if isinstance(node, For) and node.relation is not None:
-            pair = {node.relation.query, node.relation.key}
-            related |= pair
-            around = [each for each in (*loops, node) if each.dim.name in pair]
-            if not any(each.dim.parent for each in around):
-                for dim, blocks in _samples(node, loops):
-                    samples.setdefault((dim.name, dim.block), set()).update(blocks)
-            elif not isinstance(node.relation, Causal):
-                query, key = _inner_cuts(node.relation, around)
-                shown = nested_samples(node.relation, query, key, node.dim.name)
-                for dim_name, block, places in shown:
-                    within.setdefault((dim_name, block), set()).update(places)
-
-    def choose(loop: For, blocks: Sequence[int]) -> Sequence[int]:
-        dim = loop.dim
-        if dim.name in all_needed or dim.index in all_needed:
-            return blocks
-        if dim.name not in related and dim.parent is None and dim.n % dim.block == 0:
-            return blocks[:2]
-        if len(blocks) <= 4:
-            return blocks
-        chosen = {*blocks[:2], *blocks[-2:]}
-        if loop.relation is None:
-            chosen |= samples.get((dim.name, dim.block), set())
-        wanted = within.get((dim.name, dim.block))
-        if wanted:
-            ranges = ranges_of(blocks)
-            chosen |= {i for i in wanted if any(i in each for each in ranges)}
-        return sorted(chosen)
-
-    return choose
-
-
-def _inner_cuts(relation: Relation, loops: Sequence[For]) -> tuple[Dim, Dim]:
-    dims = {loop.dim.name: loop.dim for loop in loops}
-    return dims[relation.query], dims[relation.key]
-
-
-def _samples(loop: For, loops: tuple[For, ...]) -> Iterator[tuple[Dim, set[int]]]:
-    """Yield the axes that a loop relates, with the blocks of each that show what there is to see.
-
-    They are blocks of each kind, and one that each of these meets.
-    """
-    relation = loop.relation
-    assert relation is not None
-    around = {each.dim.name: each.dim for each in (*loops, loop)}
-    query, key = around[relation.query], around[relation.key]
-    rows, columns = (set(blocks) for blocks in relation.samples(query, key))
-    for i in tuple(rows):
-        columns.update(relation.key_range(query, key, i)[:1])
-    for j in tuple(columns):
-        rows.update(relation.query_range(query, key, j)[:1])
-    yield query, rows
-    yield key, columns
 
 
 def kept_axes(schedule: Schedule) -> set[str]:

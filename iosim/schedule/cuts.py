@@ -157,6 +157,12 @@ class Cut:
         return (last + whole - (terms.stop - terms.start)) * (terms.count - before)
 
 
+def levels(dim: Dim) -> tuple[Cut, ...]:
+    """Return the blocks of each of the cuts around a cut, outermost first, and its own."""
+    sizes = tuple(each.block for each in dim.cuts)
+    return tuple(Cut(dim.n, sizes[: i + 1]) for i in range(len(sizes)))
+
+
 @dataclass(frozen=True, eq=False)
 class _Terms:
     """Rows at equal distances, section by section: `count` of them from `first` on, which counts

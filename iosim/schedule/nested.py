@@ -13,6 +13,7 @@ from iosim.schedule.relation import Causal, PairSums, Part, Parted, Relation, Ro
 from iosim.schedule.tree import Dim
 
 
+@lru_cache(maxsize=1024)  # each head asks for the same ones
 def blocks_met(relation: Relation, dim: Dim, section: Rows, other: Rows) -> Sequence[int]:
     """Return which blocks of `dim` within its rows `section` meet the rows `other`.
 
@@ -88,75 +89,6 @@ def _sections(dim: Dim, rows: Rows) -> Iterator[Rows]:
     for first, stop in pairwise(edges):
         if max(first, rows[0]) < min(stop, rows[1]):
             yield max(first, rows[0]), min(stop, rows[1])
-
-
-@lru_cache(maxsize=64)
-def nested_samples(
-    relation: Relation, query: Dim, key: Dim, inner: str
-) -> tuple[tuple[str, int, frozenset[int]], ...]:
-    """Return blocks of nested cuts that show all kinds of tiles of one axis and what they meet.
-
-    `inner` is the axis of the innermost loop; the kinds are those of the tiles of the other axis,
-    in each section of both (see `Relation.samples`; tiles of sections of the same sizes may be of
-    one kind). Each entry is the name and the block size of a cut, and blocks of it, counted from
-    the first of its section.
-    """
-    # Where tiles divide their section they are those of a plain cut, of which the first and the
-    # last that a tile meets are in the first and the last section that it meets.
-    if inner == relation.key:
-        key = flattened(key)
-    else:
-        query = flattened(query)
-    shown: dict[tuple[object, ...], tuple[int, _Path]] = {}
-    _note_kinds(relation, query, key, inner, (), shown)
-    found: dict[tuple[str, int], set[int]] = {}
-    for _, path in shown.values():
-        for name, block, i in path:
-            found.setdefault((name, block), set()).add(i)
-    return tuple((*cut, frozenset(blocks)) for cut, blocks in found.items())
-
-
-_Path = tuple[tuple[str, int, int], ...]  # the name and block size of each cut, and its block
-
-
-def _note_kinds(
-    relation: Relation,
-    query: Dim,
-    key: Dim,
-    inner: str,
-    path: _Path,
-    shown: dict[tuple[object, ...], tuple[int, _Path]],
-) -> None:
-    """Note for each kind of tile the one that meets most rows, and where it is."""
-    if query.parent is None and key.parent is None:
-        is_key = inner == relation.key
-        own, other = (query, key) if is_key else (key, query)
-        for i in relation.samples(query, key)[0 if is_key else 1]:
-            find = relation.key_range if is_key else relation.query_range
-            met = find(query, key, i)
-            rows = len(met) * other.block
-            last = bool(met) and met[-1] == other.blocks - 1
-            if last:
-                rows -= other.blocks * other.block - other.n
-            kind = (own.n, other.n, own.rows(i), last, min(len(met), 2))
-            if rows > shown.get(kind, (-1, ()))[0]:
-                shown[kind] = rows, (*path, (own.name, own.block, i))
-        return
-    outer_query, outer_key = query.cuts[0], key.cuts[0]
-    if query.parent is None:
-        for j in range(outer_key.blocks):
-            cut = outer_key.range(j)
-            step = (key.name, outer_key.block, j)
-            inside = relation.within((0, query.n), cut)
-            part_of = part(key, cut[1] - cut[0])
-            _note_kinds(inside, query, part_of, inner, (*path, step), shown)
-        return
-    for i in range(outer_query.blocks):
-        cut = outer_query.range(i)
-        step = (query.name, outer_query.block, i)
-        inside = relation.within(cut, (0, key.n))
-        part_of = part(query, cut[1] - cut[0])
-        _note_kinds(inside, part_of, key, inner, (*path, step), shown)
 
 
 def seen(relation: Relation, query: Dim, key: Dim) -> tuple[int, int]:

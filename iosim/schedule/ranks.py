@@ -7,6 +7,7 @@ rank runs the iteration of its own number, at the same time as the others.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -156,6 +157,10 @@ class RankRelation(ABC):
     def visits(self, ranks: int, i: int) -> Sequence[int]:
         """Return the blocks that rank i of so many visits, in order."""
 
+    def runs(self, ranks: int, i: int) -> Sequence[range]:
+        """Return the blocks that rank i of so many visits, in rising order, run by run."""
+        return ranges_of(joined(range(j, j + 1) for j in sorted(self.visits(ranks, i))))
+
     def over(self, weights: Sequence[int]) -> list[int]:
         """Return for each rank the sum of the weights of the blocks that it visits."""
         ranks = len(weights)
@@ -187,27 +192,25 @@ class RankRelation(ABC):
         return corners, corners
 
 
+@lru_cache(maxsize=64)
 def visited_parts(
     mine: Dim, theirs: Dim, relation: RankRelation | None
-) -> tuple[list[int], list[Part]]:
+) -> tuple[Sequence[int], Sequence[Part]]:
     """Return the rows of each rank with the rows of another axis that it visits, run by run.
 
     Rank r has block r of `mine` and visits some blocks of `theirs`, or all without a relation.
-    Beside the pairs of rows there is the rank of each.
+    Before the pairs of rows there is the rank of each.
 
     >>> visited_parts(Dim("query", 6, 2), Dim("key", 9, 3), Others("rank", "key"))
-    ([0, 1, 1, 2], [((0, 2), (3, 9)), ((2, 4), (0, 3)), ((2, 4), (6, 9)), ((4, 6), (0, 6))])
+    ((0, 1, 1, 2), (((0, 2), (3, 9)), ((2, 4), (0, 3)), ((2, 4), (6, 9)), ((4, 6), (0, 6))))
     """
-    ranks, parts = [], []
+    found: list[tuple[int, Part]] = []
     for rank in range(mine.blocks):
-        runs = [range(theirs.blocks)]
-        if relation is not None:
-            visits = sorted(relation.visits(theirs.blocks, rank))
-            runs = ranges_of(joined(range(block, block + 1) for block in visits))
-        for run in runs:
-            ranks.append(rank)
-            parts.append((mine.range(rank), (theirs.range(run[0])[0], theirs.range(run[-1])[1])))
-    return ranks, parts
+        every: Sequence[range] = (range(theirs.blocks),)
+        for run in every if relation is None else relation.runs(theirs.blocks, rank):
+            rows = theirs.range(run[0])[0], theirs.range(run[-1])[1]
+            found.append((rank, (mine.range(rank), rows)))
+    return tuple(rank for rank, _ in found), tuple(part for _, part in found)
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,10 @@ class Others(RankRelation):
     def visits(self, ranks: int, i: int) -> Sequence[int]:
         """Return the blocks of the other ranks, in the order in which they arrive."""
         return tuple((i - step) % ranks for step in range(1, ranks))
+
+    def runs(self, ranks: int, i: int) -> Sequence[range]:
+        """Return the blocks before its own, and those after it."""
+        return tuple(run for run in (range(i), range(i + 1, ranks)) if run)
 
     def over(self, weights: Sequence[int]) -> list[int]:
         """Return for each rank the sum of the weights of all blocks but its own."""

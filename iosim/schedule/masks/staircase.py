@@ -4,10 +4,10 @@ Causal masks, windows and documents are of that kind. The two ends of the run ar
 the row, and so is what the mask looks like from the keys; every sum is a sum of floors.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import Any
 
@@ -48,6 +48,14 @@ class Steps:
                 kept.append((first, value, slope))
         return cls(tuple(kept), stop)
 
+    def __hash__(self) -> int:
+        """Return the same for equal ones; worked out once, since there may be many pieces."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.pieces, self.stop))
+
     @property
     def first(self) -> int:
         """The first row."""
@@ -60,7 +68,7 @@ class Steps:
 
     def piece(self, row: int) -> Piece:
         """Return the piece that a row is in."""
-        return self.pieces[bisect_right(self.pieces, row, key=lambda piece: piece[0]) - 1]
+        return self.pieces[bisect_right(self.pieces, row, key=_first) - 1]
 
     def __call__(self, row: int) -> int:
         """Return the value at a row."""
@@ -91,24 +99,23 @@ class Steps:
 
     def since(self, row: int) -> "Steps":
         """Return the function from a row on."""
-        pieces = [
-            (max(piece[0], row), _at(piece, max(piece[0], row)), piece[2])
-            for piece, end in self.spans()
-            if end > row
-        ]
-        return Steps.of(pieces, self.stop)
+        if row <= self.first or row >= self.stop:
+            return self if row <= self.first else Steps((), self.stop)
+        at = bisect_right(self.pieces, row, key=_first)
+        begin = (row, _at(self.pieces[at - 1], row), self.pieces[at - 1][2])
+        return Steps((begin, *self.pieces[at:]), self.stop)
 
     def until(self, row: int) -> "Steps":
         """Return the function before a row."""
-        return Steps.of((p for p in self.pieces if p[0] < row), min(row, self.stop))
+        return Steps(self.pieces[: bisect_left(self.pieces, row, key=_first)], min(row, self.stop))
 
     def moved(self, rows: int, values: int) -> "Steps":
         """Return the function with its rows so many less, and its values so many less.
 
-        What moves before row 0 is left out.
+        It begins at row 0 or after it.
         """
         pieces = ((first - rows, value - values, slope) for first, value, slope in self.pieces)
-        return Steps(tuple(pieces), self.stop - rows).since(0)
+        return Steps(tuple(pieces), self.stop - rows)
 
     def first_above(self, value: int) -> int:
         """Return the first row with a larger value, or `stop` where there is none."""
@@ -132,6 +139,10 @@ class Steps:
                 at = value + end - 1 - first
         pieces.append((at, self.stop, 0))
         return Steps.of(pieces, n)
+
+
+def _first(piece: Piece) -> int:
+    return piece[0]
 
 
 def _at(piece: Piece, row: int) -> int:
@@ -182,7 +193,8 @@ class Staircase:
         """
         (first, stop), (low, high) = queries, keys
         lo, hi = (
-            ends.until(stop).moved(first, low).clip(0, high - low) for ends in (self.lo, self.hi)
+            ends.until(stop).since(first).moved(first, low).clip(0, high - low)
+            for ends in (self.lo, self.hi)
         )
         return replace(self, lo=lo, hi=hi)
 
