@@ -11,6 +11,7 @@ In the same way one block is looked for that meets no block of a loop inside, an
 several, since the rules of `check` may be broken there only.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
@@ -130,6 +131,7 @@ def _larger(
         return [sums.pairs for sums in sums_in(relation, query, key, parts)]
 
     known = set(shown)
+    parts = [part for part, n in zip(parts, count(parts), strict=True) if n]
     for (rows, all_rows), (columns, all_columns) in kinds:
         if any(_as_large(a, rows) and _as_large(b, columns) for a, b in known):
             continue
@@ -166,8 +168,9 @@ def _kinds(dim: Dim) -> dict[Sizes, list[Rows]]:
     return found
 
 
-def _inside(all_rows: Sequence[Rows], part: Rows) -> list[Rows]:
-    return [rows for rows in all_rows if part[0] <= rows[0] and rows[1] <= part[1]]
+def _inside(all_rows: Sequence[Rows], part: Rows) -> Sequence[Rows]:
+    """Return those of some rows, which rise, that lie in a part."""
+    return all_rows[bisect_left(all_rows, (part[0], 0)) : bisect_left(all_rows, (part[1], 0))]
 
 
 def _numbers(

@@ -115,24 +115,25 @@ class Cut:
         They are added up section by section, or by the place of a block within its section,
         whichever has fewer terms: never more than sqrt(n / block) for each section outside of that.
         """
-        at = self.sections
-        terms = _split(at, first, step, count, up)
+        ramps = first, step, count, up
+        narrow = _reach(self.sections, *ramps)
         if len(self.sizes) > 1:
-            wide = _split(at.sections, first, step, count, up)
-            per_section = -(-at.block // self.block)
-            if len(wide.start) * per_section < len(terms.start):
-                return wide.sum(*self._by_place(wide, step, up))
-        return terms.sum(*self._by_section(terms, step, up))
+            outer = self.sections.sections
+            wide = _reach(outer, *ramps)
+            per_section = -(-self.sections.block // self.block)
+            if _terms(wide) * per_section < _terms(narrow):
+                return self._by_place(_split(outer, wide, *ramps), step, up)
+        return self._by_section(_split(self.sections, narrow, *ramps), step, up)
 
-    def _by_section(self, terms: "_Terms", step: int, up: bool) -> tuple[Numbers, Numbers]:
+    def _by_section(self, terms: "_Terms", step: int, up: bool) -> tuple[Numbers, ...]:
         floors = floor_sums(terms.count, self.block, step, terms.first + up * (self.block - 1))
         blocks = terms.count * self.begun(terms.start) + floors
         rows = terms.count * terms.start + floors * self.block
         if up:
             rows -= self._beyond(terms, step, self.block)
-        return blocks, rows
+        return terms.sum(blocks, rows)
 
-    def _by_place(self, terms: "_Terms", step: int, up: bool) -> tuple[Numbers, Numbers]:
+    def _by_place(self, terms: "_Terms", step: int, up: bool) -> tuple[Numbers, ...]:
         """Return the sums over the first blocks of all sections, and over the second ones ..."""
         outer = self.sections.block
         blocks = terms.count * self.begun(terms.start)
@@ -146,7 +147,7 @@ class Cut:
             blocks, rows = blocks + found, rows + found * size
         if up:
             rows -= self._beyond(terms, step, outer)
-        return blocks, rows
+        return terms.sum(blocks, rows)
 
     def _beyond(self, terms: "_Terms", step: int, section: int) -> Numbers:
         """Return by how many rows sums are too large which take the last block for a whole one."""
@@ -179,18 +180,37 @@ class _Terms:
         return tuple(np.add.reduceat(values, self.begin) for values in each)
 
 
-def _split(sections: Cut, first: Numbers, step: int, count: Numbers, up: bool) -> _Terms:
-    """Return the terms of sums over first, first + step, ... in each section."""
+def _reach(
+    sections: Cut, first: Numbers, step: int, count: Numbers, up: bool
+) -> tuple[Numbers, ...]:
+    """Return the first and the last section that the rows first, first + step, ... are in."""
     last = first + np.maximum(count - 1, 0) * step
     low, high = (sections.done(np.clip(row - up, 0, sections.n - 1)) for row in (first, last))
+    return low, high
+
+
+def _terms(reach: tuple[Numbers, ...]) -> int:
+    low, high = reach
+    return int((high - low + 1).sum())
+
+
+def _split(
+    sections: Cut,
+    reach: tuple[Numbers, ...],
+    first: Numbers,
+    step: int,
+    count: Numbers,
+    up: bool,
+) -> _Terms:
+    """Return the terms of sums over first, first + step, ... in each section."""
+    low, high = reach
     which, section = spread(low, high + 1)
     start, stop = sections.edge(section), sections.edge(section + 1)
     first, count = first[which], count[which]
     before, beyond = (np.clip(-((first - up - row) // step), 0, count) for row in (start, stop))
     begin = np.cumsum(high - low + 1) - (high - low + 1)
-    return _Terms(
-        begin.astype(np.int64), first + before * step - start, beyond - before, start, stop
-    )
+    first = first + before * step - start
+    return _Terms(begin.astype(np.int64), first, beyond - before, start, stop)
 
 
 def spread(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:

@@ -217,13 +217,15 @@ def lines_of(cells: Cells, turned: bool) -> Lines:
 
 def _distinct(which: Numbers, place: Numbers, line: Numbers, last: bool) -> tuple[Numbers, ...]:
     """Return the places across of each, rising and each once, with its last line or its first."""
-    code = which * (int(place.max(initial=0)) + 1) + place
+    width, lines = int(place.max(initial=0)) + 1, int(line.max(initial=0)) + 1
+    code = which * width + place
     if (np.diff(code) > 0).all():
         return which, place, line
-    order = np.argsort(code, kind="stable")
-    edges = np.diff(code[order]) > 0
-    kept = order[np.append(edges, True) if last else np.append(True, edges)]
-    return which[kept], place[kept], line[kept]
+    # Sorting one array of numbers is several times as fast as finding the order of three.
+    code, line = np.divmod(np.sort(code * lines + line), lines)
+    edges = np.diff(code) > 0
+    kept = np.append(edges, True) if last else np.append(True, edges)
+    return *np.divmod(code[kept], width), line[kept]
 
 
 def runs(cut: Cut, which: Numbers, low: Numbers, high: Numbers) -> tuple[Numbers, ...]:
