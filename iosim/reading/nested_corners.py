@@ -97,7 +97,7 @@ def _sizes(dim: Dim, rows: Numbers) -> list[Sizes]:
     return list(zip(*(each.tolist() for each in found), strict=True))
 
 
-def _visited(loops: Sequence[For], relation: Relation) -> Sequence[Part]:
+def _visited(loops: Sequence[For], relation: Relation) -> tuple[Part, ...]:
     """Return the parts of the mask that loops go through: those in shards that ranks visit."""
     outermost = {each.dim.name: each.dim.cuts[0] for each in loops}
     query, key = outermost[relation.query], outermost[relation.key]
@@ -107,15 +107,15 @@ def _visited(loops: Sequence[For], relation: Relation) -> Sequence[Part]:
             if own is None:
                 break
             _, parts = visited_parts(own, key if own is query else query, loop.relation)
-            return parts if own is query else [(rows, own) for own, rows in parts]
-    return [((0, query.n), (0, key.n))]
+            return parts if own is query else tuple((rows, own) for own, rows in parts)
+    return (((0, query.n), (0, key.n)),)
 
 
 def _larger(
     relation: Relation,
     query: Dim,
     key: Dim,
-    parts: Sequence[Part],
+    parts: tuple[Part, ...],
     shown: set[tuple[Sizes, Sizes]],
 ) -> Iterator[tuple[int, int]]:
     """Yield the rows of a pair of blocks of each kind than which nothing larger is shown."""
@@ -127,20 +127,20 @@ def _larger(
         key=lambda kind: -sum((*kind[0][0], *kind[1][0])),
     )
 
-    def count(parts: Sequence[Part]) -> list[int]:
+    def count(parts: tuple[Part, ...]) -> list[int]:
         return [sums.pairs for sums in sums_in(relation, query, key, parts)]
 
     known = set(shown)
-    parts = [part for part, n in zip(parts, count(parts), strict=True) if n]
+    parts = tuple(part for part, n in zip(parts, count(parts), strict=True) if n)
     for (rows, all_rows), (columns, all_columns) in kinds:
         if any(_as_large(a, rows) and _as_large(b, columns) for a, b in known):
             continue
-        inside = [
+        inside = tuple(
             (mine, theirs)
             for a, b in parts
             for mine in _inside(all_rows, a)
             for theirs in _inside(all_columns, b)
-        ]
+        )
         pair = _find(count, inside, query, key)
         if pair is not None:
             known.add((rows, columns))
@@ -178,7 +178,7 @@ def _numbers(
     loops: Sequence[For],
     query: Dim,
     key: Dim,
-    parts: Sequence[Part],
+    parts: tuple[Part, ...],
     numbers: set[int],
 ) -> Iterator[tuple[int, int]]:
     """Yield the rows of a block that meets none, and of one that meets several, if none is shown.
@@ -194,14 +194,14 @@ def _numbers(
         first, stop = np.array(rows)
         return int(cut.begun(stop) - cut.done(first))
 
-    def none(parts: Sequence[Part]) -> list[int]:
+    def none(parts: tuple[Part, ...]) -> list[int]:
         met = sums_in(relation, *dims, parts)
         return [
             blocks(cuts[0], rows) * blocks(cuts[1], columns) - sums.pairs
             for (rows, columns), sums in zip(parts, met, strict=True)
         ]
 
-    def several(parts: Sequence[Part]) -> list[int]:
+    def several(parts: tuple[Part, ...]) -> list[int]:
         met, all_met = sums_in(relation, *dims, parts), sums_in(relation, query, key, parts)
         return [a.pairs - b.pairs for a, b in zip(all_met, met, strict=True)]
 
@@ -216,7 +216,7 @@ def _numbers(
 
 
 def _find(
-    count: Callable[[Sequence[Part]], list[int]], parts: Sequence[Part], query: Dim, key: Dim
+    count: Callable[[tuple[Part, ...]], list[int]], parts: tuple[Part, ...], query: Dim, key: Dim
 ) -> tuple[int, int] | None:
     """Return the first rows of a query block and a key block in one of the parts that count."""
     cuts = Cut.of(query), Cut.of(key)
@@ -224,7 +224,7 @@ def _find(
         found = next((part for part, n in zip(parts, count(parts), strict=True) if n), None)
         if found is None:
             return None
-        parts = [found]
+        parts = (found,)
         for axis, cut in enumerate(cuts):
             first, stop = np.array(found[axis])
             low, high = int(cut.done(first)), int(cut.begun(stop))
@@ -232,7 +232,7 @@ def _find(
                 marks = np.unique(np.linspace(low, high, min(high - low, PARTS) + 1).astype(int))
                 edges = cut.edge(marks).tolist()
                 pieces = pairwise(edges)
-                parts = [(p, found[1]) if axis == 0 else (found[0], p) for p in pieces]
+                parts = tuple((p, found[1]) if axis == 0 else (found[0], p) for p in pieces)
                 break
         else:
             return found[0][0], found[1][0]

@@ -162,7 +162,7 @@ def _masked_visits(
     mine, theirs = (query, key) if own == mask.query else (key, query)
     ranks, parts = visited_parts(mine.cuts[0], theirs.cuts[0], relation)
     if own != mask.query:
-        parts = [(there, rows) for rows, there in parts]
+        parts = tuple((there, rows) for rows, there in parts)
     found = [PairSums()] * mine.cuts[0].blocks
     for rank, sums in zip(ranks, sums_in(mask, query, key, parts), strict=True):
         found[rank] += sums

@@ -45,41 +45,41 @@ def pair_sums(relation: Relation, query: Dim, key: Dim) -> PairSums:
     query, key = flattened(query), flattened(key)
     if query.parent is None and key.parent is None:
         return relation.sums(query, key)
-    return sums_in(relation, query, key, [((0, query.n), (0, key.n))])[0]
+    return sums_in(relation, query, key, (((0, query.n), (0, key.n)),))[0]
 
 
-def sums_in(relation: Relation, query: Dim, key: Dim, parts: Sequence[Part]) -> list[PairSums]:
+@lru_cache(maxsize=64)
+def sums_in(
+    relation: Relation, query: Dim, key: Dim, parts: tuple[Part, ...]
+) -> tuple[PairSums, ...]:
     """Return the sums over the visited pairs of a query block and a key block in each part.
 
     Whole blocks fill the queries and the keys of each part, and the keys of parts with the same
     queries do not overlap. The masks of iosim work out all parts at once; of a relation that has no
-    `sums_in` they are added up section by section.
+    `sums_in` they are added up section by section. Those asked for last are remembered.
 
     >>> tile = Dim("key", 6, 2, parent=Dim("key", 6, 3))
-    >>> [each.pairs for each in sums_in(
-    ...     Causal(0), Dim("query", 6, 6), tile, [((0, 6), (0, 3)), ((0, 6), (3, 6))]
-    ... )]
+    >>> halves = (((0, 6), (0, 3)), ((0, 6), (3, 6)))
+    >>> [each.pairs for each in sums_in(Causal(0), Dim("query", 6, 6), tile, halves)]
     [2, 2]
     """
     if isinstance(relation, Causal):
-        return staircase(relation, query.n, key.n).sums_in(query, key, parts)
+        relation = staircase(relation, query.n, key.n)
     if isinstance(relation, Parted):
-        return relation.sums_in(query, key, parts)
-    return [
-        sum(
-            (
-                relation.within(*part).sums(
-                    *(
-                        Dim(d.name, b - a, d.block)
-                        for d, (a, b) in zip((query, key), part, strict=True)
-                    )
-                )
-                for part in product(_sections(query, rows), _sections(key, columns))
-            ),
-            PairSums(),
+        return tuple(relation.sums_in(query, key, parts))
+    return tuple(_one_by_one(relation, query, key, part) for part in parts)
+
+
+def _one_by_one(relation: Relation, query: Dim, key: Dim, part: Part) -> PairSums:
+    """Return the sums over a part, section by section."""
+    total = PairSums()
+    for rows, columns in product(_sections(query, part[0]), _sections(key, part[1])):
+        inside = (
+            Dim(dim.name, stop - first, min(dim.block, stop - first))
+            for dim, (first, stop) in ((query, rows), (key, columns))
         )
-        for rows, columns in parts
-    ]
+        total += relation.within(rows, columns).sums(*inside)
+    return total
 
 
 def _sections(dim: Dim, rows: Rows) -> Iterator[Rows]:

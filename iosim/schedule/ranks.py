@@ -195,7 +195,7 @@ class RankRelation(ABC):
 @lru_cache(maxsize=64)
 def visited_parts(
     mine: Dim, theirs: Dim, relation: RankRelation | None
-) -> tuple[Sequence[int], Sequence[Part]]:
+) -> tuple[tuple[int, ...], tuple[Part, ...]]:
     """Return the rows of each rank with the rows of another axis that it visits, run by run.
 
     Rank r has block r of `mine` and visits some blocks of `theirs`, or all without a relation.
