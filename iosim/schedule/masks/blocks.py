@@ -221,8 +221,8 @@ def _distinct(which: Numbers, place: Numbers, line: Numbers, last: bool) -> tupl
     code = (which << wide) + place
     if (np.diff(code) > 0).all():
         return which, place, line
-    # Sorting one array of numbers is several times as fast as finding the order of three.
-    code = np.sort((code << high) + line)
+    # Of each the lines come one after the other, and a stable sort only merges them.
+    code = np.sort((code << high) + line, kind="stable")
     edges = np.diff(code >> high) > 0
     code = code[np.append(edges, True) if last else np.append(True, edges)]
     line, code = code & (1 << high) - 1, code >> high
@@ -246,5 +246,5 @@ def rising(values: Numbers, stop: int) -> Numbers:
     >>> rising(np.array([4, 0, 4, -1, 9]), 9)
     array([0, 4])
     """
-    values = np.sort(values[(values >= 0) & (values < stop)])
+    values = np.sort(values[(values >= 0) & (values < stop)], kind="stable")
     return values[np.diff(values, prepend=-1) > 0]
