@@ -49,9 +49,9 @@ def corner_blocks(schedule: Schedule) -> Blocks:
             return blocks
         if dim.name not in related and dim.parent is None and dim.n % dim.block == 0:
             return blocks[:2]
-        if len(blocks) <= 4:
+        if len(blocks) <= 3:
             return blocks
-        chosen = {*blocks[:2], *blocks[-2:]}
+        chosen = {*blocks[:2], blocks[-1]}
         if loop.relation is None:
             chosen |= samples.get((dim.name, dim.block), set())
         for block in within.get((dim.name, dim.block), ()):
