@@ -63,6 +63,8 @@ def sums_in(
     >>> [each.pairs for each in sums_in(Causal(0), Dim("query", 6, 6), tile, halves)]
     [2, 2]
     """
+    if not parts:
+        return ()
     if isinstance(relation, Causal):
         relation = staircase(relation, query.n, key.n)
     if isinstance(relation, Parted):
@@ -75,7 +77,7 @@ def _one_by_one(relation: Relation, query: Dim, key: Dim, part: Part) -> PairSum
     total = PairSums()
     for rows, columns in product(_sections(query, part[0]), _sections(key, part[1])):
         inside = (
-            Dim(dim.name, stop - first, min(dim.block, stop - first))
+            Dim(dim.name, stop - first, min(Cut.of(dim).block, stop - first))
             for dim, (first, stop) in ((query, rows), (key, columns))
         )
         total += relation.within(rows, columns).sums(*inside)
