@@ -121,6 +121,19 @@ def _builds(family, shape, ranks):
     return True
 
 
+@st.composite
+def blocks_beside_causal(draw, rows=40):
+    """A block mask beside a causal one, whose diagonal crosses blocks of several tiles each."""
+    n_q, n_k = draw(st.integers(1, rows)), draw(st.integers(1, rows))
+    size = draw(st.integers(3, 12)), draw(st.integers(3, 12))
+    row = st.lists(st.booleans(), min_size=-(-n_k // size[1]), max_size=-(-n_k // size[1]))
+    height = -(-n_q // size[0])
+    matrix = draw(st.lists(row, min_size=height, max_size=height))
+    align = draw(st.sampled_from(["bottom-right", "top-left"]))
+    mask = BlockMask.of(matrix, *size, "drawn")
+    return AttentionShape(n_q, n_k, 1, causal=True, align=align, mask=mask)
+
+
 @dataclass(frozen=True)
 class Case:
     """A schedule's name, a shape and tile sizes: what a failing example prints."""

@@ -133,7 +133,13 @@ FIRST_ROW = BlockMask.of([[1], [0]], 5, 9)
 
 
 @settings(max_examples=300)
-@given(strategies.shapes(rows=20, masked=True, heads=False), small, small)
+@given(
+    st.one_of(
+        strategies.shapes(rows=20, masked=True, heads=False), strategies.blocks_beside_causal()
+    ),
+    small,
+    small,
+)
 # A key tile that the diagonal just leaves out of a class; tiles after one over an edge of the mask.
 @example(AttentionShape(20, 20, 1, causal=True, mask=ONES), 4, 1)
 @example(AttentionShape(9, 9, 1, mask=FIRST_ROW), 2, 3)
@@ -173,7 +179,12 @@ def test_what_a_tile_sees_is_its_part_of_the_matrix(
         assert (visible == expected).all()
 
 
-@given(strategies.shapes(rows=20, heads=False), small, small)
+@settings(max_examples=300)
+@given(
+    st.one_of(strategies.shapes(rows=20, heads=False), strategies.blocks_beside_causal()),
+    small,
+    small,
+)
 def test_the_samples_show_every_kind_of_block(shape: AttentionShape, br: int, bc: int) -> None:
     """Kinds: the last block or not; it meets the last of the others or not, and another or not."""
     mask = relation_of(shape)
