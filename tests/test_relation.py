@@ -185,6 +185,8 @@ def test_what_a_tile_sees_is_its_part_of_the_matrix(
     small,
     small,
 )
+# One block of the mask: the first queries see nothing, the next a few keys, the last ones all.
+@example(AttentionShape(9, 6, 1, causal=True, mask=BlockMask.of([[1]], 9)), 1, 1)
 def test_the_samples_show_every_kind_of_block(shape: AttentionShape, br: int, bc: int) -> None:
     """Kinds: the last block or not; it meets the last of the others or not, and another or not."""
     mask = relation_of(shape)
