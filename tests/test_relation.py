@@ -129,6 +129,7 @@ def tiles(dim: Dim) -> list[range]:
 
 
 ONES = BlockMask.of(np.ones((5, 4)), 4, 5)
+LAST_KEYS = BlockMask.of([[0, 0, 1]], 20, 3)
 FIRST_ROW = BlockMask.of([[1], [0]], 5, 9)
 
 
@@ -186,7 +187,7 @@ def test_what_a_tile_sees_is_its_part_of_the_matrix(
     small,
 )
 # One block of the mask: the first queries see nothing, the next a few keys, the last ones all.
-@example(AttentionShape(9, 6, 1, causal=True, mask=BlockMask.of([[1]], 9)), 1, 1)
+@example(AttentionShape(20, 9, 1, causal=True, align="top-left", mask=LAST_KEYS), 1, 1)
 def test_the_samples_show_every_kind_of_block(shape: AttentionShape, br: int, bc: int) -> None:
     """Kinds: the last block or not; it meets the last of the others or not, and another or not."""
     mask = relation_of(shape)

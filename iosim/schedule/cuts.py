@@ -91,7 +91,7 @@ class Cut:
         found = rows * 0
         for size, held in self._levels[:-1]:
             found, rows = found + rows // size * held, rows % size
-        return found + -(-rows // self.block)
+        return np.asarray(found + -(-rows // self.block))
 
     def done(self, rows: Numbers) -> Numbers:
         """Return how many blocks end at each of some rows or before: the block that it is in."""
@@ -105,7 +105,7 @@ class Cut:
         found = blocks * 0
         for size, held in self._levels:
             found, blocks = found + blocks // held * size, blocks % held
-        return np.minimum(found, self.n)
+        return np.asarray(np.minimum(found, self.n))
 
     def ramp(self, first: Numbers, step: int, count: Numbers, *, up: bool) -> tuple[Numbers, ...]:
         """Return sums over the rows first, first + step, ...: `count` of them for each `first`.
@@ -155,7 +155,8 @@ class Cut:
         place = last % section
         whole = np.minimum(self.block, section - place)
         before = np.clip(-((terms.first - last - 1) // step), 0, terms.count)
-        return (last + whole - (terms.stop - terms.start)) * (terms.count - before)
+        more = last + whole - (terms.stop - terms.start)
+        return np.asarray(more * (terms.count - before))
 
 
 def levels(dim: Dim) -> tuple[Cut, ...]:

@@ -27,7 +27,7 @@ def sums_in(mask: "Blocks", query: Dim, key: Dim, parts: Sequence[Part]) -> list
     order = sorted(range(len(parts)), key=lambda i: parts[i])
     rows = sorted({rows for rows, _ in parts})
     group = {each: i for i, each in enumerate(rows)}
-    windows = np.array([(group[parts[i][0]], *parts[i][1]) for i in order], dtype=kind)
+    windows: Numbers = np.array([(group[parts[i][0]], *parts[i][1]) for i in order], dtype=kind)
 
     # Classes of queries, anew for each of the different queries that parts have.
     firsts, blocks = mask.classes(queries, mask.query, {row for ends in rows for row in ends})
@@ -48,7 +48,8 @@ def sums_in(mask: "Blocks", query: Dim, key: Dim, parts: Sequence[Part]) -> list
     stop = np.minimum(stop[each], windows[part, 2])
 
     # Which of its blocks see some keys of a column, from the first on, and which see all of them.
-    some = every = np.zeros(len(which), dtype=kind)
+    some: Numbers = np.zeros(len(which), dtype=kind)
+    every = some
     reach = last = stop
     if mask.offset is not None:
         past = (row + 1) * mask.rows - mask.first_query
@@ -75,7 +76,7 @@ def sums_in(mask: "Blocks", query: Dim, key: Dim, parts: Sequence[Part]) -> list
         met[ramp] += more - count * low[ramp]
         met_rows[ramp] += more_rows - count * keys.edge(low[ramp])
 
-    total = np.zeros((4, len(parts)), dtype=kind)
+    total: Numbers = np.zeros((4, len(parts)), dtype=kind)
     own = size[which]
     at = np.array(order)[part]
     for sums, values in zip(total, (met, own * met, met_rows, own * met_rows), strict=True):

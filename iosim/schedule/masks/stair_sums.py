@@ -22,7 +22,9 @@ def sums_in(mask: "Staircase", query: Dim, key: Dim, parts: Sequence[Part]) -> l
     """Return the sums over the visited pairs of blocks in each part."""
     kind = number_type(query, key)
     queries, keys = Cut.of(query), Cut.of(key)
-    ends = np.array([(*rows, *columns) for rows, columns in parts], dtype=kind).reshape(-1, 4)
+    ends: Numbers = np.array([(*rows, *columns) for rows, columns in parts], dtype=kind).reshape(
+        -1, 4
+    )
     seen, (first, stop) = _rows_that_see(mask, key, ends)
     low, high = ends[seen, 2:].T
     begin, end = queries.done(first), queries.done(stop - 1) + 1  # the blocks of these rows
@@ -38,7 +40,7 @@ def sums_in(mask: "Staircase", query: Dim, key: Dim, parts: Sequence[Part]) -> l
     bounds = (low, high, keys)
     last = _whole(mask.hi, row + queries.block - 1, queries.block, b - a, bounds, up=True)
     less = _whole(mask.lo, row, queries.block, b - a, bounds, up=False)
-    found = np.array([x - y for x, y in zip(last, less, strict=True)], dtype=kind)
+    found: Numbers = np.array([x - y for x, y in zip(last, less, strict=True)], dtype=kind)
     found = np.concatenate([found, found * queries.block])
     rows = past - start - whole * queries.block
     at = np.flatnonzero(
@@ -47,10 +49,10 @@ def sums_in(mask: "Staircase", query: Dim, key: Dim, parts: Sequence[Part]) -> l
     reach = np.clip(mask.hi.at(past[at] - 1), low[at], high[at])
     since = np.clip(mask.lo.at(past[at] - rows[at]), low[at], high[at])
     reach, since = keys.begun(reach), keys.done(since)
-    ragged = np.array([reach - since, keys.edge(reach) - keys.edge(since)], dtype=kind)
+    ragged: Numbers = np.array([reach - since, keys.edge(reach) - keys.edge(since)], dtype=kind)
     found[:, at] += np.concatenate([ragged, ragged * rows[at]])
 
-    total = np.zeros((4, len(parts)), dtype=kind)
+    total: Numbers = np.zeros((4, len(parts)), dtype=kind)
     for each, values in zip(total, found, strict=True):
         np.add.at(each, np.flatnonzero(seen)[which], values)
     return [
@@ -103,7 +105,9 @@ def _whole(
     flat = np.clip(start, low, high)
     edges = tuple(_up_to(keys, rows, up) for rows in (low, high, flat))
     times = (under, np.where(rising, count - over, 0), np.where(rising, 0, count))
-    sums = [sum(n * each[i] for n, each in zip(times, edges, strict=True)) for i in (0, 1)]
+    sums = [
+        np.sum([n * each[i] for n, each in zip(times, edges, strict=True)], axis=0) for i in (0, 1)
+    ]
     steep = np.flatnonzero(over > under)
     if steep.size:
         rows = start[steep] + under[steep] * block
