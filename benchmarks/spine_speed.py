@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from iosim.reading.execute import execute
 from iosim.report import simulate
 from iosim.schedule import families, family
 from iosim.schedule.masks import Butterfly, Documents, LocalGlobal, Random, Window
-from iosim.schedule.nested import nested_samples, pair_sums
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 
@@ -26,11 +25,16 @@ N = 10_000_000
 MASKS = (
     {},
     {"causal": True},
+    {"mask": Window(4096, 4096)},
     {"causal": True, "mask": Window(4096, 0)},
     {"mask": LocalGlobal(4096, 4096, 64)},
-    {"mask": Butterfly(16384)},
+    {"causal": True, "mask": LocalGlobal(4096, 4096, 64)},
     {"mask": Documents((N // 3, 1000, N - N // 3 - 1000))},
+    {"causal": True, "mask": Documents((N // 1000,) * 1000)},
+    {"mask": Butterfly(16384)},
+    {"causal": True, "mask": Butterfly(16384)},
     {"mask": Random(0.01, 65536)},
+    {"causal": True, "mask": Random(0.01, 65536)},
 )
 SETTINGS = {
     "flash2_packed": ({}, {"page_size": 256}),
@@ -95,7 +99,7 @@ def counting() -> None:
                     shape = AttentionShape(N, N, 64, heads=8, kv_heads=4, **seen)
                     sizes = dict.fromkeys(family(name).tiles, size)
                     schedule = family(name).build(shape, **sizes, **settings)
-                    case = " ".join(f"{k} {v}" for k, v in (seen | settings).items())
+                    case = label(seen | settings)
                     # Sums are remembered: each is worked out anew, as for a new command.
                     times[case] = min(forgetful_seconds(schedule) for _ in range(3))
             worst = max(times, key=lambda case: times[case])
@@ -105,6 +109,19 @@ def counting() -> None:
                 f"{1000 * times[worst]:.0f} ms ({worst or 'no mask'})"
                 + (f"; above: {'; '.join(over)}" if over else "")
             )
+
+    print("count, N = 1e7, several devices, tiles of 128, by mask (ms, to meet: 100):")
+    devices = [
+        (name, settings) for name in ("ring", "tree_decoding") for settings in SETTINGS[name]
+    ]
+    for seen in MASKS:
+        shape = AttentionShape(N, N, 64, heads=8, kv_heads=4, **seen)
+        found = []
+        for name, settings in devices:
+            schedule = family(name).build(shape, br=128, bc=128, **settings)
+            seconds = min(forgetful_seconds(schedule) for _ in range(3))
+            found.append(f"{name} on {settings['ranks']}: {1000 * seconds:.0f}")
+        print(f"  {label(seen) or 'no mask'}: {', '.join(found)}")
 
     # Sections of an odd number of rows, as many as 2-key tiles in each: the most terms there are.
     shape = AttentionShape(N, N, 64, heads=8, kv_heads=4, causal=True)
@@ -117,10 +134,22 @@ def counting() -> None:
         print(f"  {name}, causal, tiles of 2 in odd sections: {1000 * seconds:.0f} ms")
 
 
+def label(case: Mapping[str, object]) -> str:
+    """Return a case in a few words; of many documents only how many there are."""
+    words = []
+    for name, value in case.items():
+        text = f"{len(value.lengths)} documents" if isinstance(value, Documents) else str(value)
+        words.append(name if value is True else text if name == "mask" else f"{name} {text}")
+    return " ".join(words)
+
+
 def forgetful_seconds(schedule: Schedule) -> float:
-    """Return how long a count takes that remembers no sums over masks of an earlier one."""
-    for remembered in (pair_sums, nested_samples):
-        remembered.cache_clear()
+    """Return how long a count takes that remembers nothing of an earlier one."""
+    for name, module in tuple(sys.modules.items()):
+        if name.partition(".")[0] == "iosim":
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
     start = time.perf_counter()
     count(schedule)
     return time.perf_counter() - start

@@ -64,9 +64,7 @@ class Blocks:
         _, start, stop = self._runs(axis, own, other, np.array([i]))
         return joined(map(range, start.tolist(), stop.tolist()))
 
-    def _runs(
-        self, axis: str, own: Dim, other: Dim, blocks: Numbers
-    ) -> tuple[Numbers, Numbers, Numbers]:
+    def _runs(self, axis: str, own: Dim, other: Dim, blocks: Numbers) -> tuple[Numbers, ...]:
         """Return the runs of blocks of `other` that some blocks of `own` meet, in rising order.
 
         That is of which block each run is, its first block and the one after its last.
