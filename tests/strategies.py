@@ -15,7 +15,6 @@ NAMES = tuple(families())
 FORWARD = tuple(families("forward"))
 BACKWARD = tuple(families("backward"))
 ONE_DEVICE = tuple(n for n, known in families().items() if "ranks" not in known.settings)
-NESTED = ("flash2_packed", "split_kv")  # which may cut the keys within splits and pages
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -90,16 +89,14 @@ def tiles(draw, family, shape):
     """Sizes for each of a schedule's tiles, now and then larger than the axis.
 
     Settings are given too, but for the pages of a cache, which half of the time lies in one piece.
-    There are at most some fifty splits and pages, which under a mask cost a sum each.
     """
     rows = {"br": shape.n_q, "bc": shape.n_k}
-    rows |= {"splits": min(shape.n_k, 50), "page_size": shape.n_k, "pack": shape.group}
-    least = {"page_size": -(-shape.n_k // 50)}
+    rows |= {"splits": shape.n_k, "page_size": shape.n_k, "pack": shape.group}
     names = [*family.tiles, *family.settings]
     if "page_size" in names and draw(st.booleans()):
         names.remove("page_size")
     sizes = {
-        name: draw(st.integers(least.get(name, 1), rows[name] + 2))
+        name: draw(st.integers(1, rows[name] + 2))
         for name in names
         if name in rows
     }
@@ -151,8 +148,6 @@ class Case:
 def cases(draw, names=NAMES, **of_shape):
     """A built-in schedule for some shape with some tiles."""
     name = draw(st.sampled_from(names))
-    if name in NESTED and of_shape.get("rows", 0) > 1000 and "masked" not in of_shape:
-        of_shape["masked"] = False  # their check walks every tile under such a mask
     shape = draw(shapes(**of_shape))
     return Case(name, shape, draw(tiles(families()[name], shape)))
 

@@ -7,7 +7,7 @@ import naive
 import pytest
 import strategies
 import trees
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iosim import bounds
@@ -97,7 +97,6 @@ def test_no_large_schedule_goes_below_a_bound_that_holds(case: strategies.Case) 
 def test_so_it_is_with_tiles_of_usual_sizes(
     name: str, shape: AttentionShape, br: int, bc: int
 ) -> None:
-    assume(name not in strategies.NESTED or shape.mask is None)
     sizes = dict(zip(family(name).tiles, (br, bc), strict=False))
     assert_above_bounds(family(name).build(shape, **sizes))
 
