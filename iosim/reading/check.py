@@ -1,7 +1,7 @@
 """Check: does a schedule hold what it uses, fit a fast memory of M words, and leave nothing behind?
 
-The tree is run on the first two and the last two blocks of each axis, with their real sizes: tiles
-of other blocks have the same sizes and meet the same rules.
+The tree is run on the first two blocks and the last one of each axis, with their real sizes: tiles
+of other blocks have the same sizes and meet the same rules (see `corners`).
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Corners: the blocks of each axis that show all there is to see of residency, and no others.
 
-It is the first two and the last two blocks of each axis. Blocks of one size along an axis without a
-relation are alike, so that two of them are enough; along an axis of `kept_axes` all blocks are
-needed. Under a relation blocks differ in what they meet, and more of them may be needed.
+They are the first two blocks and the last one of each axis. Blocks of one size along an axis
+without a relation are alike, so that two of them are enough; along an axis of `kept_axes` all
+blocks are needed. Under a relation blocks differ in what they meet, and more may be needed.
 """
 
 from collections.abc import Iterator, Sequence
