@@ -38,7 +38,7 @@ class _Classes:
     stop: Numbers
 
 
-@lru_cache(maxsize=4)  # loops over tiles of the same queries ask one after the other
+@lru_cache(maxsize=2)  # loops over tiles of the same queries ask one after the other
 def _classes(
     mask: "Blocks", queries: Cut, n_k: int, rows: tuple[Rows, ...], kind: type
 ) -> _Classes:
