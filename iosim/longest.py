@@ -1,16 +1,15 @@
 """The longest sequence that a slow memory holds, by bisection on the bytes a schedule keeps."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from iosim.errors import IosimError
 from iosim.reading.slow_memory import slow_memory
-from iosim.schedule.registry import Family
+from iosim.schedule.registry import Family, Given
 from iosim.shape import AttentionShape
 
 
 def longest(
-    family: Family, shape: AttentionShape, sizes: Mapping[str, int], capacity: int
+    family: Family, shape: AttentionShape, sizes: Given, capacity: int
 ) -> int | None:
     """Return the most rows with which inputs, outputs and extra fit in `capacity` bytes.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
+from iosim.schedule.layouts import CausalPlaces
 from iosim.schedule.nested import pair_sums, sections
 from iosim.schedule.ranks import Others, RankRelation
 from iosim.schedule.relation import Causal, PairSums, Relation, Rows
@@ -194,8 +195,11 @@ def _masked_visits(
                 tiles_before[every] - mine_too * blocks[rank][1].blocks,
             )
             visits = [block for block in range(every, some) if block != rank]
-        for block in visits:
-            total += sums(rows, part, block)
+        alike = dict.fromkeys(visits, 1)
+        if isinstance(mask, CausalPlaces) and own == mask.query:
+            alike = mask.alike(rank, visits)
+        for block, times in alike.items():
+            total += times * sums(rows, part, block)
         found.append(total)
     return found
 

@@ -14,7 +14,7 @@ from iosim.errors import IosimError, UnsupportedError
 from iosim.precision import Array
 from iosim.random_bits import RandomState, dropout_factors
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
-from iosim.schedule.registry import Family, forward_of
+from iosim.schedule.registry import Family, Given, forward_of
 from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape, Mask
@@ -36,7 +36,7 @@ class Case:
     br: int
     bc: int
     data: str = "normal"
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Given = field(default_factory=dict)
 
     def build(self, family: Family, dtype: str) -> Schedule:
         """Return the schedule for this case in a dtype, with those of the sizes that it has.
@@ -127,8 +127,8 @@ def chosen(grid: Iterable[Case], family: Family, dtype: str, thorough: bool) -> 
 
 
 def with_ranks(
-    family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int
-) -> dict[str, int]:
+    family: Family, shape: AttentionShape, sizes: Given, most: int
+) -> Given:
     """Return sizes with the most ranks, up to so many, that can divide a shape, if it has ranks."""
     if "ranks" not in family.settings:
         return dict(sizes)
