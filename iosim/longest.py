@@ -8,9 +8,7 @@ from iosim.schedule.registry import Family, Given
 from iosim.shape import AttentionShape
 
 
-def longest(
-    family: Family, shape: AttentionShape, sizes: Given, capacity: int
-) -> int | None:
+def longest(family: Family, shape: AttentionShape, sizes: Given, capacity: int) -> int | None:
     """Return the most rows with which inputs, outputs and extra fit in `capacity` bytes.
 
     With n_q = n_k both grow; otherwise the keys do and the queries stay. The tile sizes are those

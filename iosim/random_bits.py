@@ -76,8 +76,9 @@ def random_words(
 ) -> npt.NDArray[np.uint32]:
     """Return a random word of 32 bits for each (head, row, column): (*heads.shape, rows, columns).
 
-    Rows and columns are a slice or an array of numbers. `heads` numbers heads over batch entries, batch x heads + head. The counter is (column // 4,
-    row, head, offset) and the key the seed; the column's word is the (column mod 4)-th of the four.
+    Rows and columns are a slice or an array of numbers. `heads` numbers heads over batch entries,
+    batch x heads + head. The counter is (column // 4, row, head, offset) and the key the seed; the
+    column's word is the (column mod 4)-th of the four.
 
     >>> whole = random_words(RandomState(7), [0, 1], slice(0, 5), slice(0, 9))
     >>> tile = random_words(RandomState(7), [1], slice(2, 4), slice(3, 8))

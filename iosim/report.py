@@ -12,6 +12,7 @@ from iosim.reading.check import Checked, check
 from iosim.reading.count import count
 from iosim.reading.gradients import recomputed_flops
 from iosim.reading.slow_memory import SlowMemory, slow_memory
+from iosim.reading.steps import critical_path
 from iosim.reading.traffic import Traffic
 from iosim.reading.walk import Position, section, tile_name, tile_ranges, tile_words
 from iosim.schedule.registry import Family, Given
@@ -140,6 +141,7 @@ class Simulation:
             "rank_total_words": max(share.total_words for share in shares),
             "rank_flops": flops,
             "rank_balance": traffic.flops / (len(shares) * flops),
+            "critical_path_flops": critical_path(self.schedule),
         }
 
     def _chosen(self) -> dict[str, Any]:

@@ -67,9 +67,7 @@ def choose_tiles(
 class _Search:
     """The tile sizes of one schedule, shape and memory; M and all sums in words."""
 
-    def __init__(
-        self, family: Family, shape: AttentionShape, words: int, fixed: Given
-    ) -> None:
+    def __init__(self, family: Family, shape: AttentionShape, words: int, fixed: Given) -> None:
         self.family = family
         self.shape = shape
         self.words = words

@@ -92,7 +92,7 @@ class Layout:
 
 
 def layout_of(kind: str, axis: Dim, ranks: int, rows: str) -> Layout:
-    """Return the layout of that name for the rows of an axis; `rows` says in an error what they are.
+    """Return the layout of that name for an axis; `rows` says in an error what its rows are.
 
     Raises IosimError for an unknown name, and where a striped one has shards of unequal length.
     """
@@ -203,8 +203,7 @@ def _cut(shard: Shard, first: int, stop: int) -> Shard:
     """Return the rows at some places of a shard, counted from its first."""
     starts = _starts([len(rows) for rows in shard])
     cut = (
-        rows[max(first - at, 0) : max(stop - at, 0)]
-        for at, rows in zip(starts, shard, strict=True)
+        rows[max(first - at, 0) : max(stop - at, 0)] for at, rows in zip(starts, shard, strict=True)
     )
     return tuple(rows for rows in cut if rows)
 
@@ -221,7 +220,8 @@ def _rows_below(shard: Shard, row: int) -> int:
 
 def _blocks(places: Iterable[tuple[int, int]], block: int) -> Sequence[int]:
     """Return the blocks that ranges of places, in rising order, reach into."""
-    return joined(range(first // block, -(-stop // block)) for first, stop in places if first < stop)
+    some = ((first, stop) for first, stop in places if first < stop)
+    return joined(range(first // block, -(-stop // block)) for first, stop in some)
 
 
 _Shifts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -236,7 +236,7 @@ def _shifts(queries: Shard, keys: Shard, offset: int) -> _Shifts:
     lengths = tuple(map(len, queries)), tuple(map(len, keys))
     step, starts = keys[0].step, [(k.start, len(k)) for k in keys]
     shifts = tuple(
-        min(max((q.start + offset - start) // step + 1, -len(q)), n)
+        min(max((q.start + offset - start) // step + 1, 1 - len(q)), n)
         for q in queries
         for start, n in starts
     )
@@ -251,13 +251,14 @@ def _between(
     if len(shifts) == 1:
         return Causal(shifts[0] - 1)
     pieces, each = [], iter(shifts)
-    for first in _starts(queries):
+    for first, rows in zip(_starts(queries), queries, strict=True):
         pieces.append((first, 0, 0))
         for before, n in zip(_starts(keys), keys, strict=True):
             shift = next(each)
-            pieces += [
-                (first + max(-shift, 0), before + max(shift, 0), 1),
-                (first + n - shift, before + n, 0),
-            ]
+            if shift + rows > 1:  # or none of these queries sees one of these keys
+                pieces += [
+                    (first + max(-shift, 0), before + max(shift, 0), 1),
+                    (first + n - shift, before + n, 0),
+                ]
     n_q = sum(queries)
     return Staircase(lo=Steps.of([(0, 0, 0)], n_q), hi=Steps.of(pieces, n_q))
