@@ -18,7 +18,7 @@ from iosim.errors import IosimError
 from iosim.gpu import ncu as nsight
 from iosim.gpu.launch import context
 from iosim.gpu.profiled import allocated_bytes, compile_all
-from iosim.measured import Recording, Row
+from iosim.measured import ROW_SHAPE, Recording, Row
 from iosim.schedule.tree import Schedule
 
 # What a row of a recording calls the counters, and what ncu calls them.
@@ -79,11 +79,9 @@ def measure(
 
 
 def _case(schedule: Schedule) -> dict[str, Any]:
-    shape = schedule.shape
-    names = ("n_q", "n_k", "head_dim", "batch", "heads", "kv_heads", "dtype", "causal", "align")
     return {
         "schedule": schedule.name,
-        "shape": {name: getattr(shape, name) for name in names},
+        "shape": schedule.shape.to_dict(ROW_SHAPE),
         "tiles": schedule.tiles,
     }
 

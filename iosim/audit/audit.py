@@ -21,7 +21,7 @@ from iosim.device.predict import Prediction, predict_case, predict_kernel
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.measured import Recording, Row
-from iosim.shape import AttentionShape
+from iosim.shape import KERNEL_RECORD, AttentionShape
 
 MAIN = ("forward", "split_forward", "backward")
 # Which kernel of the same call says the shape of one that stands around it, and on which side.
@@ -66,12 +66,11 @@ class AuditedKernel:
     def to_dict(self) -> dict[str, Any]:
         """Return the record of a kernel: shape, counters, prediction and differences."""
         shape = self.shape
-        names = ("n_q", "n_k", "head_dim", "batch", "heads", "kv_heads", "causal", "dtype")
         return {
             "place": self.place,
             "kernel": self.name,
             "known_as": None if self.made is None else self.made.known,
-            **{name: None if shape is None else getattr(shape, name) for name in names},
+            **(dict.fromkeys(KERNEL_RECORD) if shape is None else shape.to_dict(KERNEL_RECORD)),
             "measured": None if self.seen is None else self.seen.to_dict(),
             "predicted": None if self.made is None else self.made.to_dict(),
             "differences": [each.to_dict() for each in self.differences],

@@ -23,8 +23,9 @@ BYTES = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_ma
 SHAPE = ("n_q", "n_k", "head_dim", "heads", "kv_heads", "causal")
 CASE_COLUMNS = ("op", "known_as", *SHAPE, *BYTES)
 SCHEDULE_COLUMNS = ("schedule", *SHAPE, "br", "bc", *BYTES)
-ORDER_COLUMNS = ("n_q", "n_k", "head_dim", "heads", "causal", "br", "bc", "order", "tiles", "keys",
-                 "dram_read", "times_compulsory", "usual")  # fmt: skip
+ORDER_SHAPE = ("n_q", "n_k", "head_dim", "heads", "causal")
+ORDER_COLUMNS = (*ORDER_SHAPE, "br", "bc", "order", "tiles", "keys", "dram_read",
+                 "times_compulsory", "usual")  # fmt: skip
 DEFAULT_DEVICE = "H200"
 
 device = click.option(
@@ -144,15 +145,11 @@ def _of_orders(given: dict[str, Any], device: str | None) -> Iterator[dict[str, 
     for schedule in _planned(given, chosen.machine):
         if schedule.name != "flash2":
             raise IosimError(f"--orders is about flash2, not about --schedule {schedule.name}")
-        shape, (call,) = schedule.shape, calls_of(schedule, chosen)
+        (call,) = calls_of(schedule, chosen)
         for each in orders(launch_of(schedule, call, chosen), chosen):
             record = each.to_dict()
             yield {
-                "n_q": shape.n_q,
-                "n_k": shape.n_k,
-                "head_dim": shape.head_dim,
-                "heads": shape.heads,
-                "causal": shape.causal,
+                **schedule.shape.to_dict(ORDER_SHAPE),
                 **schedule.tiles,
                 "order": record.pop("heads"),
                 **record,

@@ -15,7 +15,7 @@ from iosim.device.kernels import Known, recognise, stranger
 from iosim.device.moves import ROLES, Moves, Setting
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
-from iosim.shape import AttentionShape
+from iosim.shape import KERNEL_RECORD, AttentionShape
 
 LEVELS = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_max")
 
@@ -80,18 +80,10 @@ class CasePrediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record of a case: its shape, the main kernel, and all kernels."""
-        shape = self.case.shape
         return {
             "op": self.case.operation,
             "backend": self.case.backend,
-            "n_q": shape.n_q,
-            "n_k": shape.n_k,
-            "head_dim": shape.head_dim,
-            "batch": shape.batch,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "causal": shape.causal,
-            "dtype": shape.dtype,
+            **self.case.shape.to_dict(KERNEL_RECORD),
             **self.kernels[self.main].to_dict(),
             "kernels": [kernel.to_dict() for kernel in self.kernels],
         }
