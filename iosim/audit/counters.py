@@ -71,12 +71,18 @@ def counters_of_page(kernel: ProfiledKernel) -> Counters:
 
 
 def _base(kernel: ProfiledKernel, metric: str, unit: str) -> float | None:
+    """Return a metric in the base unit `unit`; IosimError for another unit or no such count."""
     value = kernel.quantity(metric)
     if value is None:
         return None
+    what = f"{metric} of kernel '{kernel.name[:60]}'"
     if value.unit not in (unit, ""):
+        raise IosimError(f"{what} is in {value.unit}s, not in {unit}s")
+    text, printed = kernel.cells[metric]
+    if unit != "second" and printed in (unit, "") and value.number % 1:
         raise IosimError(
-            f"{metric} of kernel '{kernel.name[:60]}' is in {value.unit}s, not in {unit}s"
+            f"{what} is {text}, which counts no {unit}s; if points part its thousands, profile "
+            "again with LC_ALL=C"
         )
     return value.number
 
@@ -95,6 +101,8 @@ def call_of_page(kernel: ProfiledKernel) -> KernelCall:
             sizes.append(round(counted.number))
         else:
             raise IosimError(f"kernel '{kernel.name[:60]}' has no {what} size in the CSV")
+        if sizes[-1] < 1:
+            raise IosimError(f"kernel '{kernel.name[:60]}' has a {what} of size {sizes[-1]}")
     registers = kernel.quantity(REGISTERS)
     shared = next((q for name in SHARED if (q := kernel.quantity(name)) is not None), None)
     return KernelCall(
