@@ -17,6 +17,7 @@ from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.shape import KERNEL_RECORD, AttentionShape
 
+TILED = ("forward", "split_forward", "backward")  # roles that need B_r and B_c
 LEVELS = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_max")
 
 
@@ -160,6 +161,10 @@ def _unfit(known: Known, call: KernelCall, shape: AttentionShape) -> str | None:
         return f"the kernel is compiled for d {known.width}, but the case has d {shape.head_dim}"
     if known.dtype is not None and known.dtype != shape.dtype:
         return f"the kernel is compiled for {known.dtype}, but the case has {shape.dtype}"
+    if known.flags.get("local"):
+        return "which tiles the kernel visits in its window of keys is not known"
+    if known.role in TILED and not {"br", "bc"} <= known.tiles.keys():
+        return f"the tiles of the kernel at d {known.width} are not known"
     threads = known.facts.threads
     if threads is not None and threads != call.block:
         return f"its tiles are known for blocks of {threads} threads, but these have {call.block}"
