@@ -1,11 +1,13 @@
 """Audits: recordings and CSV pages as kernels with what was measured, predicted and assumed."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from iosim.audit.compare import Difference, differences
 from iosim.audit.counters import (
+    METRICS,
     Counters,
     call_of_page,
     counters_of_page,
@@ -88,18 +90,14 @@ def audit_page(
         None if isinstance(call, str) or which is None else _shape(i, calls, known, given)
         for i, (call, which) in enumerate(zip(calls, known, strict=True))
     ]
-    before: list[tuple[Known, Moves]] = []
+    before: deque[tuple[int, Known, Moves]] = deque(maxlen=REACH)
     predicted: dict[tuple[KernelCall, AttentionShape], tuple[Prediction, Moves | None]] = {}
     for i, (kernel, call) in enumerate(zip(kernels, calls, strict=True)):
         place = str(i)
         if isinstance(call, str):
             yield AuditedKernel(place, kernel.name, None, None, None, (call,))
             continue
-        try:
-            seen: Counters | None = counters_of_page(kernel)
-            notes: tuple[str, ...] = ()
-        except IosimError as error:
-            seen, notes = None, (str(error),)
+        seen, notes = _seen(kernel)
         found = shapes[i]
         which = known[i]
         if which is None or found is None or found.shape is None or _elsewhere(i, known):
@@ -109,12 +107,13 @@ def audit_page(
             continue
         alike = (call, found.shape)
         if alike not in predicted or which.role in AFTER_OTHERS:
-            setting = Setting(found.shape, profile, tuple(before))
+            near = tuple((which, moves) for at, which, moves in before if i - at <= REACH)
+            setting = Setting(found.shape, profile, near)
             made, _, moves = predict_kernel(call, setting, aligned=False)
             predicted[alike] = made, moves
         made, moves = predicted[alike]
         if moves is not None:
-            before.append((which, moves))
+            before.append((i, which, moves))
         yield AuditedKernel(
             place, call.name, found.shape, seen, made, (*notes, *found.assumed, *made.notes)
         )
@@ -126,6 +125,15 @@ def _call(kernel: ProfiledKernel) -> KernelCall | str:
         return call_of_page(kernel)
     except IosimError as error:
         return str(error)
+
+
+def _seen(kernel: ProfiledKernel) -> tuple[Counters | None, tuple[str, ...]]:
+    """Return the counters of a row, and a note where they cannot be read or none is there."""
+    try:
+        seen = counters_of_page(kernel)
+    except IosimError as error:
+        return None, (str(error),)
+    return seen, ("none of its counters was read",) if len(seen.missing) == len(METRICS) else ()
 
 
 def _shape(
@@ -142,7 +150,8 @@ def _shape(
         if other is not None and other.role == role:
             there = calls[at]
             assert not isinstance(there, str)
-            return replace(infer(other, there, given), assumed=())
+            found = infer(other, there, given)  # that kernel says what is assumed
+            return found if found.shape is None else replace(found, assumed=())
     return infer(which, call, given)
 
 

@@ -10,6 +10,7 @@ from iosim.units import format_count
 
 SAME = 1e-4  # of the SMs' bytes: what short runs add by loads that no schedule has
 LITTLE = 5e-3  # more than that is another shape, or something that has a name
+PARTIAL = 0.7  # of the bytes stored: stores of parts of sectors were seen to add up to 0.6
 NEAR = 0.02  # of HBM's bytes: page tables, constants and the code itself are read too
 BESIDE = 65536  # bytes from HBM that every kernel reads beside its data: code, constants, tables
 TENSORS = frozenset({"Q", "K", "V", "O", "S", "P", "LSE", "D", "dO", "dQ", "dK", "dV", "tensor"})
@@ -78,7 +79,7 @@ def _sm_fill(seen: Counters, made: Prediction) -> str:
         return "; ".join(["as its tiles say", *_beside(made.reads)])
     if extra < 0:
         return "fewer than its tiles say: another shape than the one assumed, or loads that hit L1"
-    if seen.local_load:
+    if seen.local_load and extra <= seen.local_load + LITTLE * made.sm_fill:
         return (
             f"registers that did not fit are read back: {format_count(seen.local_load)} bytes of "
             "local loads, part of them through L2"
@@ -114,7 +115,10 @@ def _sm_drain(seen: Counters, made: Prediction) -> str:
         extra -= seen.local_store
     if abs(extra) <= SAME * seen.sm_drain:
         return "; ".join(reasons or ["as its tiles say"])
-    where = "parts of sectors are stored" if extra > 0 else "fewer than its tiles say"
+    if extra > PARTIAL * made.sm_drain:
+        where = "more than its tiles say, by another shape than the one assumed or other stores"
+    else:
+        where = "parts of sectors are stored" if extra > 0 else "fewer than its tiles say"
     return "; ".join([*reasons, f"{where}: {format_count(extra)} bytes"])
 
 
