@@ -272,6 +272,13 @@ def test_ten_thousand_kernels_are_as_many_rows_and_few_predictions(monkeypatch):
     assert all(kernel.made.sm_fill == DECODED[1]["sm_fill"] for kernel in found[2::3])
 
 
+def test_a_note_about_many_kernels_names_a_few(tmp_path):
+    rows = [row_of(f"k<{i}>(int)", (1, 1, 1), {}) for i in range(1000)]
+    done = table(page_of_rows(*rows), tmp_path)
+    assert "note: kernel 0, 1, 2, 3, 4, 5 and 994 more: nobody described" in done.stderr
+    assert len(done.stderr.splitlines()) == 2  # and which device is assumed
+
+
 # --- recordings of other devices ------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from iosim.audit.infer import Given
     from iosim.audit.ncu_csv import ProfiledKernel
 
+MOST_PLACES = 6  # of kernels that a note names
 COLUMNS = ("place", "kernel", "level", "measured_bytes", "predicted_bytes", "off", "reason")
 HOPPER = "9.0"  # the compute capability of the one device with a profile
 
@@ -206,7 +207,10 @@ def _show(audited: "list[AuditedKernel]", form: str, output: Path | None, *, who
         for note in kernel.notes if kernel.differences else ():
             said.setdefault(note, []).append(kernel.place)
     for note, places in said.items():
-        click.echo(f"note: kernel {', '.join(places)}: {note}", err=True)
+        named = ", ".join(places[:MOST_PLACES])
+        if len(places) > MOST_PLACES:
+            named += f" and {len(places) - MOST_PLACES} more"
+        click.echo(f"note: kernel {named}: {note}", err=True)
     rows = list(_rows(shown))
     if whole and len(shown) > 1:
         rows += _totals(shown)
