@@ -299,3 +299,44 @@ def test_a_recording_of_a_device_without_a_profile(named, file, tmp_path):
         "that one\n"
     )
     assert CliRunner().invoke(main, [*arguments, "--device", "H200"]).exit_code == 0
+
+
+WRONG = [float("nan"), float("inf"), -5, 1.5, True, "many"]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=str)
+@pytest.mark.parametrize(
+    ("file", "at", "key"),
+    [("h200_torch_attention.json", ("cases", 0, "kernels", 0), "sm_fill"),
+     ("h200_sweep.json", ("records", 0), "sm_read_bytes")],
+)  # fmt: skip
+def test_a_number_that_is_none_is_one_row_of_a_recording(value, file, at, key, tmp_path):
+    lines = recorded(file, at, key, value, tmp_path)
+    said = next(line for line in lines if line.startswith("0 "))
+    assert f"{key} is {value!r} in the recording; it must be a whole number from 0 on" in said
+    assert any(line.startswith("1 ") and "as its tiles say" in line for line in lines)
+
+
+@pytest.mark.parametrize("key", ["kernel", "threads", "registers", "shared_bytes"])
+def test_a_row_without_its_launch_is_one_row(key, tmp_path):
+    lines = recorded("h200_sweep.json", ("records", 0, "kernels", 0), key, None, tmp_path)
+    said = next(line for line in lines if line.startswith("0 "))
+    assert "needs a name, threads, registers and shared_bytes" in said
+    assert any(line.startswith("1 ") and "as its tiles say" in line for line in lines)
+
+
+def recorded(file: str, at: tuple[Any, ...], key: str, value: Any, folder: Any) -> list[str]:
+    """The table of two entries of a recording, one value of which is wrong, or gone for None."""
+    document = json.loads((DATA / file).read_text())
+    document[at[0]] = document[at[0]][:2]
+    place = document
+    for step in at:
+        place = place[step]
+    place.pop(key)
+    if value is not None:
+        place[key] = value
+    path = folder / "recording.json"
+    path.write_text(json.dumps(document))
+    done = CliRunner().invoke(main, ["audit", "--recording", str(path), "--device", "H200"])
+    assert done.exit_code == 0, done.exception
+    return done.stdout.splitlines()

@@ -12,6 +12,7 @@ from iosim.audit.counters import (
     call_of_page,
     counters_of_page,
     counters_of_record,
+    counters_of_row,
 )
 from iosim.audit.infer import Given, Inferred, infer
 from iosim.audit.ncu_csv import ProfiledKernel
@@ -25,7 +26,6 @@ from iosim.errors import IosimError
 from iosim.measured import Recording, Row
 from iosim.shape import KERNEL_RECORD, AttentionShape
 
-MAIN = ("forward", "split_forward", "backward")
 # Which kernel of the same call says the shape of one that stands around it, and on which side.
 BESIDE = {
     "split_merge": ("split_forward", -1),
@@ -34,7 +34,7 @@ BESIDE = {
     "copy": ("backward", 1),
 }
 AFTER_OTHERS = ("split_merge", "gemm")  # what they move depends on kernels before them
-REACH = 4  # launches that lie at most between kernels of one call
+REACH = 4  # launches from one kernel to another of the same call, at most
 
 
 @dataclass(frozen=True)
@@ -202,14 +202,13 @@ def audit_recording(
     for i in places:
         row = recording.rows[i]
         try:
+            seen = counters_of_row(row)
             made = predict_schedule(row.build(), _calls_of_row(row), profile).total
         except IosimError as error:
             yield AuditedKernel(str(i), row.schedule, row.shape, None, None, (str(error),))
             continue
         made = replace(made, known=_row_label(row))
-        yield AuditedKernel(
-            str(i), row.schedule, row.shape, _counters_of_row(row), made, made.notes
-        )
+        yield AuditedKernel(str(i), row.schedule, row.shape, seen, made, made.notes)
 
 
 def _row_label(row: Row) -> str:
@@ -220,25 +219,18 @@ def _row_label(row: Row) -> str:
 def _calls_of_row(row: Row) -> list[KernelCall]:
     """Return the launches of a row; how many blocks there were follows from the schedule."""
     blocks = row.shape.batch * row.shape.heads * -(-row.shape.n_q // row.tiles["br"])
-    return [
-        KernelCall(
-            kernel["kernel"],
-            blocks,
-            kernel["threads"],
-            kernel["registers"],
-            kernel["shared_bytes"] + RESERVED_BYTES,
-        )
-        for kernel in row.kernels
-    ]
-
-
-def _counters_of_row(row: Row) -> Counters:
-    return Counters(
-        sm_fill=row.sm_read_bytes,
-        sm_drain=row.sm_write_bytes,
-        l2_tex_read=row.l2_read_bytes,
-        l2_tex_write=row.l2_write_bytes,
-        dram_read=row.hbm_read_bytes,
-        dram_write=row.hbm_write_bytes,
-        seconds=row.seconds,
-    )
+    try:
+        return [
+            KernelCall(
+                kernel["kernel"],
+                blocks,
+                kernel["threads"],
+                kernel["registers"],
+                kernel["shared_bytes"] + RESERVED_BYTES,
+            )
+            for kernel in row.kernels
+        ]
+    except (KeyError, TypeError) as error:
+        raise IosimError(
+            "a kernel of the recording needs a name, threads, registers and shared_bytes"
+        ) from error

@@ -58,11 +58,8 @@ def _levels(seen: Counters, made: Prediction) -> Iterator[Difference]:
         yield Difference("L2 to SM", seen.sm_fill, made.sm_fill, _sm_fill(seen, made))
     if seen.sm_drain is not None:
         yield Difference("SM to L2", seen.sm_drain, made.sm_drain, _sm_drain(seen, made))
-    if seen.l2_tex_red or made.added:
-        measured = seen.l2_tex_red
-        if measured is not None:
-            reason = "dQ is added in float32, once for each tile of keys" if made.added else ""
-            yield Difference("added in L2", measured, made.added, reason)
+    if seen.l2_tex_red is not None and (seen.l2_tex_red or made.added):
+        yield Difference("added in L2", seen.l2_tex_red, made.added, _added(made))
     if seen.l2_tex_read is not None:
         yield Difference("L2 lookups", seen.l2_tex_read, made.l2_tex_read, _lookups(seen))
     if seen.dram_read is not None:
@@ -120,6 +117,14 @@ def _sm_drain(seen: Counters, made: Prediction) -> str:
     else:
         where = "parts of sectors are stored" if extra > 0 else "fewer than its tiles say"
     return "; ".join([*reasons, f"{where}: {format_count(extra)} bytes"])
+
+
+def _added(made: Prediction) -> str:
+    if made.added is None:
+        return "nothing is predicted"
+    if made.added:
+        return "dQ is added in float32, once for each tile of keys"
+    return "more than its tiles say: sums that nobody described"
 
 
 def _lookups(seen: Counters) -> str:
