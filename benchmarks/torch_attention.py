@@ -16,8 +16,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from iosim.audit.counters import METRICS, REGISTERS, SECTOR, TIME
+from iosim.audit.counters import METRICS, REGISTERS, TIME
 from iosim.audit.ncu_csv import ProfiledKernel, read_page
+from iosim.device.moves import SECTOR
 from iosim.errors import IosimError
 from iosim.gpu import ncu
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iosim.audit.counters import METRICS, SECTOR, TIME
+from iosim.audit.counters import METRICS, TIME
 from iosim.audit.ncu_csv import read_page
+from iosim.device.moves import SECTOR
 from iosim.errors import IosimError
 from iosim.gpu import ncu as nsight
 from iosim.gpu.launch import context
