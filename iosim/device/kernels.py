@@ -31,17 +31,18 @@ class Facts:
     head dimension that it is compiled for (`tiles_by_width`: B_r, B_c). `keys` is the direction of
     its inner loop. `persistent` blocks take one tile after another, `whole_tiles` counts the last,
     ragged tile as a whole one, `whole_queries` fills a tile of queries with rows of the next heads,
-    `ticket_bytes` are read and written for each tile handed out, `writes_lse` says whether LSE is
-    stored. `rows_by_width` are the rows that a block of a merge writes. `dot_writes` is how often a
-    sector of D is stored, `clears_dq` whether dQ is set to zero, `partial_sectors` whether stores
-    of parts of sectors raise the bytes by an amount that nobody knows before, `spills` whether
-    registers come back through L2; `spill_bytes_by_width` are the bytes of a block that it stores
-    at each step, stores at a tile's start and loads at its end. `causal_align` is the corner where
-    a causal mask starts if nobody states it. `in_step`, `in_step_causal` and `merged_share` say how
-    many requests merge before L2 (`merging`). `grid` says what x, y and z of the grid count,
-    `grid_unsplit` what they count where the flag `split` is not set. `flags` are the names of the
-    true-or-false arguments at the end of a whole name. `threads` is the block that the tiles hold
-    for, `swaps_groups` whether one query with grouped heads runs as a group of queries.
+    `ticket_bytes` are read and written for each tile handed out. `rows_by_width` are rows a block
+    of a merge. `dot_writes` is how often a sector of D is stored, `clears_dq`
+    whether dQ is set to zero, `partial_sectors` whether stores of parts of sectors raise the bytes
+    by an amount that nobody knows before, `spills` whether registers come back through L2;
+    `spill_bytes_by_width` are the bytes of a block that it stores at each step, stores at a tile's
+    start and loads at its end.
+    `in_step`, `in_step_causal` and `merged_share` say how many requests merge before L2
+    (`merging`). `grid` says what x, y and z of the grid count, `grid_unsplit` what they count where
+    the flag `split` is not set. `flags` are the names of the true-or-false arguments at the end of
+    a whole name. `threads` is the block that the tiles hold for, `swaps_groups` whether one query
+    with grouped heads runs as a group of queries, `writes_lse` whether a forward kernel stores LSE,
+    `causal_align` the corner where a causal mask starts if nobody states it.
     `sources` maps every stated field to what states it.
     """
 

@@ -34,10 +34,9 @@ class Launch:
     reads them from where it does not need L2; it stores `tile_store_bytes` at the start of a tile
     and reads `tile_load_bytes` of them at its end. They lie in a place of the block's own.
 
-    `order` says in which order the tiles stand in the grid: owner tiles of a head one after another
-    ("blocks-first"), or all heads of a tile ("heads-first"); with `tiles_descending` the last owner
-    tile comes first, with `stream_descending` the last rows of a stream. `splits` cut each stream
-    into as many parts, each with a block of its own.
+    `order` and `tiles_descending` say in which order the tiles
+    stand in the grid: owner tiles of a head one after another ("blocks-first"), or all heads of a
+    tile ("heads-first"). `splits` cut each stream into as many parts, each with a block of its own.
     """
 
     heads: int
