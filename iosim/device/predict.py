@@ -25,9 +25,11 @@ LEVELS = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_m
 class Prediction:
     """Bytes of one kernel by level, None where they are not known; `notes` say what is assumed.
 
-    `sm_fill` and `sm_drain` are between L2 and the SMs, `added` what is summed up in L2,
-    `l2_tex_read` the bytes of L2's lookups, `dram_*` between HBM and L2. `seconds` is the roofline
-    time, set by the level `limited_by`. `reads` and `writes` split the bytes of the SMs by tensor.
+    `known` and `role` are what the kernel was recognised as, `tiles` its sizes in rows. `sm_fill`
+    and `sm_drain` are between L2 and the SMs, `added` what is summed up in L2, `l2_tex_read` the
+    bytes of L2's lookups, `dram_*` between HBM and L2, `compulsory_*` each input and output once.
+    `seconds` is the roofline time, set by the level `limited_by`. `reads` and `writes` split the
+    bytes of the SMs by tensor.
     """
 
     kernel: str
