@@ -197,6 +197,53 @@ def test_registers_do_not_explain_more_than_there_were():
     assert "another shape" in drain
 
 
+NAMES = sorted({kernel["kernel"] for case in RECORDED for kernel in case["kernels"]})
+NAMES += [forward(0), forward(1), split(), split(parts=0), MERGE, "k<<<", ""]
+CELL = st.sampled_from(["", "n/a", "0", "1", "12.5", "1e300", "-1", "x", "4,096"])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(NAMES),
+            st.tuples(*[st.integers(0, 9)] * 3),
+            st.sampled_from([0, 1, 128, 384, 10**6]),
+            st.dictionaries(st.sampled_from([*METRICS, "registers", "smem_bytes"]), CELL),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.builds(
+        Given,
+        n_q=st.sampled_from([None, 1, 300]),
+        n_k=st.sampled_from([None, 7, 2000]),
+        head_dim=st.sampled_from([None, 64, 100]),
+        batch=st.sampled_from([None, 2]),
+        heads=st.sampled_from([None, 4, 6]),
+        kv_heads=st.sampled_from([None, 2, 4]),
+        dtype=st.sampled_from([None, "float32"]),
+        causal=st.sampled_from([None, True]),
+    ),
+)
+def test_an_audit_ends_with_as_many_kernels_as_the_page_has(launches, stated):
+    """Whatever stands in the rows, and whatever is stated of them."""
+    rows = [
+        row_of(name, dims, {"block": block, "registers": 32, "smem_bytes": 2048}, **cells)
+        for name, dims, block, cells in launches
+    ]
+    page = page_of_rows(*rows)
+    if not any(name for name, *_ in launches):
+        return
+    kernels = read_page(page, "here")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(predict, "simulate", lambda launch, device: HbmTraffic(1, 0, 10**12, 0))
+        found = list(audit_page(kernels, stated, H200))
+    assert [kernel.name for kernel in found] == [kernel.name for kernel in kernels]
+    for kernel in found:
+        json.dumps(kernel.to_dict(), allow_nan=False)
+        assert kernel.differences or kernel.notes, kernel
+
+
 # --- pages that are damaged -----------------------------------------------------------------------
 
 PAGE = page_of_rows(PREFILL, PREFILL, DECODING[0])
