@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
 
 from iosim.shape import Alignment
 
@@ -111,10 +112,10 @@ class Known:
 def facts() -> tuple[Facts, ...]:
     """Return what is known of all kernels, in the order of the data file."""
     text = resources.files("iosim.data").joinpath("kernels.json").read_text(encoding="utf-8")
-    return tuple(
-        Facts(**{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
-        for entry in json.loads(text)["kernels"]
-    )
+    entries: list[dict[str, Any]] = json.loads(text)["kernels"]
+    for entry in entries:
+        entry |= {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+    return tuple(Facts(**entry) for entry in entries)
 
 
 @functools.cache
