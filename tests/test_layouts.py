@@ -30,8 +30,8 @@ from iosim.reading.walk import walk
 from iosim.schedule import Causal, Dim, Move, Schedule, family
 from iosim.schedule.layouts import CausalPlaces, Layout, laid_out, layout_of
 from iosim.schedule.masks import Window
-from iosim.schedule.nested import sections
 from iosim.schedule.ranks import shards
+from iosim.schedule.relation import PairSums
 from iosim.shape import AttentionShape
 
 EVEN = ("zigzag", "striped")
@@ -167,37 +167,33 @@ def test_a_causal_mask_over_all_places_is_the_dense_one(
     ]
 
 
-@given(rings(rows=30, width=1, heads=False))
-def test_shards_that_are_said_to_be_alike_are(case: strategies.Case) -> None:
-    mask, p = case.schedule.mask, case.tiles["ranks"]
-    assert isinstance(mask, CausalPlaces)
-    (mine, theirs) = (list(sections(shards(Dim("x", n), p, "", ""))) for n in sizes_of(case))
-    for rank, (rows, _) in enumerate(mine):
-        alike = mask.alike(rank, range(p))
-        relations = [mask.within(rows, there) for there, _ in theirs]
-        assert sum(alike.values()) == p
-        for shard, times in alike.items():
-            same = [
-                s
-                for s in range(p)
-                if relations[s] == relations[shard] and theirs[s][1].n == theirs[shard][1].n
-            ]
-            assert times <= len(same)
-
-
-def sizes_of(case: strategies.Case) -> tuple[int, int]:
-    return case.shape.n_q, case.shape.n_k
-
-
-def test_of_many_shards_there_are_few_kinds() -> None:
-    """What counting in no time relies on: earlier ranks, one's own, later ones, and the last.
-
-    The last rank holds neighbours, in one range in the stead of two.
-    """
-    schedule = ring(AttentionShape(2**20, 2**20, 1, causal=True), 64, "zigzag")
-    assert isinstance(schedule.mask, CausalPlaces)
-    kinds = [len(schedule.mask.alike(rank, range(64))) for rank in range(64)]
-    assert kinds == [3, *[4] * 61, 3, 2]
+@given(laid(), st.integers(1, 24), st.integers(-30, 30), st.data())
+def test_sums_in_parts_are_those_of_the_dense_mask(
+    case: tuple[Layout, Dim], n_k: int, offset: int, data: st.DataObject
+) -> None:
+    """Of the places of a rank and of several shards in a row, in tiles that end where shards do."""
+    rows, mine = case
+    n_k *= rows.ranks if rows.kind == "striped" else 1
+    columns = layout_of(rows.kind, Dim("key", n_k), rows.ranks, "keys")
+    assume(-(-n_k // columns.block) == rows.ranks)
+    theirs = shards(Dim("key", n_k), rows.ranks, "keys", "shard")
+    mask = CausalPlaces(offset, rows, columns)
+    seen = columns.rows(0, n_k)[None, :] <= rows.rows(0, rows.n)[:, None] + offset
+    br, bc = data.draw(st.integers(1, mine.block + 1)), data.draw(st.integers(1, theirs.block + 1))
+    query = Dim("query", rows.n, br).within(replace(mine, name="query"))
+    key = Dim("key", n_k, bc).within(theirs)
+    parts, expected = [], []
+    for rank in range(rows.ranks):
+        low = data.draw(st.integers(0, rows.ranks - 1))
+        high = data.draw(st.integers(low, rows.ranks - 1))
+        parts.append((mine.range(rank), (theirs.range(low)[0], theirs.range(high)[1])))
+        r0, r1 = mine.range(rank)
+        each = [
+            naive.sums_of(seen[r0:r1, c0:c1], br, bc)
+            for c0, c1 in (theirs.range(shard) for shard in range(low, high + 1))
+        ]
+        expected.append(PairSums(*(sum(four) for four in zip(*each, strict=True))))
+    assert mask.sums_in(query, key, parts) == expected
 
 
 # All readings

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iosim.errors import IosimError, UnsupportedError
 from iosim.schedule.masks.staircase import Staircase, Steps
+from iosim.schedule.nested import part
 from iosim.schedule.relation import Causal, PairSums, Relation, Rows, joined
 from iosim.schedule.tree import Dim
 from iosim.units import unknown
@@ -82,8 +83,9 @@ class Layout:
         """Yield the first place of each shard that places reach into, and their rows there."""
         block = self.block
         for rank in range(first // block, -(-stop // block)):
-            base = rank * block
-            yield base, _cut(self.shards[rank], max(first - base, 0), stop - base)
+            base, shard = rank * block, self.shards[rank]
+            whole = first <= base and base + block <= stop
+            yield base, shard if whole else _cut(shard, max(first - base, 0), stop - base)
 
     def rows(self, first: int, stop: int) -> NDArray[np.int64]:
         """Return the row at each of some places: all of them, a permutation of the rows."""
@@ -148,16 +150,26 @@ class CausalPlaces:
         assert not more
         return _between(*_shifts(mine, theirs, self.offset))
 
-    def alike(self, rank: int, shards: Iterable[int]) -> Counter[int]:
-        """Return how many of some shards meet a rank in the same way, by one of each kind.
+    def sums_in(self, query: Dim, key: Dim, parts: Iterable[tuple[Rows, Rows]]) -> list[PairSums]:
+        """Return the sums over the visited block pairs in each part: queries of a rank, and keys.
 
-        Of any number of shards there are few kinds: most are seen in whole ranges.
+        Blocks lie within shards. Of many pairs of shards there are few kinds, since most see each
+        other in whole ranges; each kind is summed once.
         """
-        first: dict[object, int] = {}
-        mine, theirs = self.queries.shards[rank], self.keys.shards
-        return Counter(
-            first.setdefault(_shifts(mine, theirs[shard], self.offset), shard) for shard in shards
-        )
+        known: dict[_Shifts, PairSums] = {}
+
+        def sums(kind: _Shifts) -> PairSums:
+            if kind not in known:
+                n_q, n_k = sum(kind[0]), sum(kind[1])
+                known[kind] = _between(*kind).sums(part(query, n_q), part(key, n_k))
+            return known[kind]
+
+        found = []
+        for rows, columns in parts:
+            pairs = product(self.queries.pieces(*rows), self.keys.pieces(*columns))
+            kinds = Counter(_shifts(mine, theirs, self.offset) for (_, mine), (_, theirs) in pairs)
+            found.append(sum((n * sums(kind) for kind, n in kinds.items()), PairSums()))
+        return found
 
     def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
         """Return the key blocks that query block i meets: of each shard those up to a place."""
@@ -227,20 +239,23 @@ def _blocks(places: Iterable[tuple[int, int]], block: int) -> Sequence[int]:
 _Shifts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
+@lru_cache(maxsize=2**14)  # all pairs of 128 shards: every cut of them asks
 def _shifts(queries: Shard, keys: Shard, offset: int) -> _Shifts:
     """Return the rows of each range of two shards, and how far each query range sees each of keys.
 
     The i-th query of a range sees i + shift keys of a range, as far as there are so many; all
     ranges have one step. Shifts that show all or nothing are cut to the first such one.
     """
-    lengths = tuple(map(len, queries)), tuple(map(len, keys))
     step, starts = keys[0].step, [(k.start, len(k)) for k in keys]
-    shifts = tuple(
-        min(max((q.start + offset - start) // step + 1, 1 - len(q)), n)
-        for q in queries
-        for start, n in starts
-    )
-    return (*lengths, shifts)
+    shifts = []
+    for rows in queries:
+        first, nothing = rows.start + offset, 1 - len(rows)
+        for start, everything in starts:
+            shift = (first - start) // step + 1
+            shifts.append(
+                nothing if shift < nothing else everything if shift > everything else shift
+            )
+    return tuple(map(len, queries)), tuple(map(len, keys)), tuple(shifts)
 
 
 @lru_cache(maxsize=256)
