@@ -99,7 +99,7 @@ def layout_of(kind: str, axis: Dim, ranks: int, rows: str) -> Layout:
     Raises IosimError for an unknown name, and where a striped one has shards of unequal length.
     """
     if kind not in LAYOUTS:
-        raise IosimError(unknown("layout", kind, LAYOUTS))
+        raise IosimError(unknown("layout", str(kind), LAYOUTS))
     if kind == "striped" and axis.n % ranks:
         raise IosimError(
             f"ranks is {ranks}, which does not divide the {axis.n} {rows}; in a striped layout it "
