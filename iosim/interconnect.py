@@ -65,8 +65,8 @@ def _rows_lacking(schedule: Schedule, ranks: Ranks, q: str, k: str) -> int:
 
 
 def _inside(rows: Sequence[int], first: int, stop: int) -> int:
-    """Return how many of the rows lie in a range."""
-    return sum(max(min(run.stop, stop) - max(run.start, first), 0) for run in ranges_of(rows))
+    """Return how many of the rows, which rise, lie in a range."""
+    return sum(max(min(r.stop, stop) - max(r.start, first), 0) for r in ranges_of(rows))
 
 
 def overlap_rows(

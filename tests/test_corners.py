@@ -96,6 +96,12 @@ def assert_shown(schedule: Schedule) -> None:
             ), kind
 
 
+@settings(max_examples=100, deadline=None)
+@given(strategies.cases(names=("ring",), rows=60, width=1, heads=False, causal=True))
+def test_so_it_is_in_every_layout_of_a_ring(case: strategies.Case) -> None:
+    assert_shown(case.schedule)
+
+
 def seen_pairs(n: int, *pairs: tuple[int, int]) -> AttentionShape:
     """A shape in which nothing is seen but a few keys, by a query each."""
     matrix = np.zeros((n, n), bool)
