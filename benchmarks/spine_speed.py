@@ -110,6 +110,12 @@ def counting() -> None:
                 + (f"; above: {'; '.join(over)}" if over else "")
             )
 
+    shape = AttentionShape(N, N, 64, heads=8, kv_heads=4, causal=True)
+    for settings in ({"ranks": 64, "layout": "zigzag"}, {"ranks": 64, "layout": "striped"}):
+        schedule = family("ring").build(shape, br=128, bc=128, **settings)
+        seconds = min(forgetful_seconds(schedule) for _ in range(3))
+        print(f"  ring, causal, {label(settings)}: {1000 * seconds:.0f} ms")
+
     print("count, N = 1e7, several devices, tiles of 128, by mask (ms, to meet: 100):")
     devices = [
         (name, settings) for name in ("ring", "tree_decoding") for settings in SETTINGS[name]

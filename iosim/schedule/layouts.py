@@ -5,11 +5,10 @@ schedule stays the same tree, over places in the stead of rows. What changes is 
 rows of two ranks see each other along another staircase.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate, chain, product
+from itertools import accumulate, chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,8 @@ from iosim.units import unknown
 
 Shard = tuple[range, ...]
 """The rows of a rank in rising order, as ranges of one step."""
+
+_Shifts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def _contiguous(n: int, block: int, ranks: int, rank: int) -> Shard:
@@ -86,6 +87,22 @@ class Layout:
             base, shard = rank * block, self.shards[rank]
             whole = first <= base and base + block <= stop
             yield base, shard if whole else _cut(shard, max(first - base, 0), stop - base)
+
+    @property
+    def step(self) -> int:
+        """How far the rows of a range lie apart."""
+        return self.ranks if self.kind == "striped" else 1
+
+    @cached_property
+    def _ranges(self) -> NDArray[np.int64]:
+        """The first row and the length of both ranges of each shard; 0, 0 where there is one."""
+        return np.array([_two(shard) for shard in self.shards])
+
+    def ranges(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Return the same of the pieces that places lie in (see `pieces`)."""
+        if first % self.block == 0 and (stop % self.block == 0 or stop == self.n):
+            return self._ranges[first // self.block : -(-stop // self.block)]
+        return np.array([_two(shard) for _, shard in self.pieces(first, stop)])
 
     def rows(self, first: int, stop: int) -> NDArray[np.int64]:
         """Return the row at each of some places: all of them, a permutation of the rows."""
@@ -156,19 +173,54 @@ class CausalPlaces:
         Blocks lie within shards. Of many pairs of shards there are few kinds, since most see each
         other in whole ranges; each kind is summed once.
         """
+        found: list[PairSums] = []
         known: dict[_Shifts, PairSums] = {}
+        for kinds in self._kinds(parts):
+            total = PairSums()
+            for kind, times in kinds:
+                if kind not in known:
+                    n_q, n_k = sum(kind[0]), sum(kind[1])
+                    known[kind] = _between(*kind).sums(part(query, n_q), part(key, n_k))
+                total += times * known[kind]
+            found.append(total)
+        return found
 
-        def sums(kind: _Shifts) -> PairSums:
-            if kind not in known:
-                n_q, n_k = sum(kind[0]), sum(kind[1])
-                known[kind] = _between(*kind).sums(part(query, n_q), part(key, n_k))
-            return known[kind]
+    def _kinds(self, parts: Iterable[Part]) -> list[list[tuple[_Shifts, int]]]:
+        """Return for each part the kinds of its pairs of shards, and how many there are of each.
 
-        found = []
-        for rows, columns in parts:
-            pairs = product(self.queries.pieces(*rows), self.keys.pieces(*columns))
-            kinds = Counter(_shifts(mine, theirs, self.offset) for (_, mine), (_, theirs) in pairs)
-            found.append(sum((n * sums(kind) for kind, n in kinds.items()), PairSums()))
+        All pairs stand in one table, a line each: sorted, those of a kind follow each other.
+        """
+        found: list[list[tuple[_Shifts, int]]] = []
+        pairs: list[NDArray[np.int64]] = []
+        for number, (rows, columns) in enumerate(parts):
+            mine, theirs = self.queries.ranges(*rows), self.keys.ranges(*columns)
+            i, j = (each.ravel() for each in np.indices((len(mine), len(theirs))))
+            pairs.append(np.column_stack([np.full(len(i), number), mine[i], theirs[j]]))
+            found.append([])
+        of_part, *mine, k0, n0, k1, n1 = np.concatenate(pairs).T
+        keys, step = ((k0, n0), (k1, n1)), self.keys.step
+        table = [of_part, mine[1], mine[3], n0, n1]
+        for first, length in (mine[:2], mine[2:]):
+            for start, everything in keys:
+                shift = np.clip((first + self.offset - start) // step + 1, 1 - length, everything)
+                table.append(np.where((length > 0) & (everything > 0), shift, 0))
+        order = np.lexsort(table)
+        lines = np.array(table)[:, order]
+        edges = np.flatnonzero(np.append(True, (np.diff(lines) != 0).any(axis=0)))
+        times = np.diff(np.append(edges, len(order)))
+        for n, (number, *of) in zip(times.tolist(), lines[:, edges].T.tolist(), strict=True):
+            queries, columns, shifts = of[:2], of[2:4], (of[4:6], of[6:8])
+            kind = (
+                tuple(filter(None, queries)),
+                tuple(filter(None, columns)),
+                tuple(
+                    shift
+                    for rows, each in zip(queries, shifts, strict=True)
+                    for many, shift in zip(columns, each, strict=True)
+                    if rows and many
+                ),
+            )
+            found[number].append((kind, n))
         return found
 
     def key_range(self, query: Dim, key: Dim, i: int) -> Sequence[int]:
@@ -211,6 +263,11 @@ class CausalPlaces:
         return None if seen.all() else seen
 
 
+def _two(shard: Shard) -> tuple[int, int, int, int]:
+    one, *more = ((rows.start, len(rows)) for rows in shard)
+    return (*one, *more[0]) if more else (*one, 0, 0)
+
+
 def _cut(shard: Shard, first: int, stop: int) -> Shard:
     """Return the rows at some places of a shard, counted from its first."""
     starts = _starts([len(rows) for rows in shard])
@@ -236,10 +293,7 @@ def _blocks(places: Iterable[tuple[int, int]], block: int) -> Sequence[int]:
     return joined(range(first // block, -(-stop // block)) for first, stop in some)
 
 
-_Shifts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
-
-@lru_cache(maxsize=2**14)  # all pairs of 128 shards: every cut of them asks
+@lru_cache(maxsize=256)
 def _shifts(queries: Shard, keys: Shard, offset: int) -> _Shifts:
     """Return the rows of each range of two shards, and how far each query range sees each of keys.
 
