@@ -197,10 +197,10 @@ class CausalPlaces:
             i, j = (each.ravel() for each in np.indices((len(mine), len(theirs))))
             pairs.append(np.column_stack([np.full(len(i), number), mine[i], theirs[j]]))
             found.append([])
-        of_part, *mine, k0, n0, k1, n1 = np.concatenate(pairs).T
+        of_part, q0, m0, q1, m1, k0, n0, k1, n1 = np.concatenate(pairs).T
         keys, step = ((k0, n0), (k1, n1)), self.keys.step
-        table = [of_part, mine[1], mine[3], n0, n1]
-        for first, length in (mine[:2], mine[2:]):
+        table = [of_part, m0, m1, n0, n1]
+        for first, length in ((q0, m0), (q1, m1)):
             for start, everything in keys:
                 shift = np.clip((first + self.offset - start) // step + 1, 1 - length, everything)
                 table.append(np.where((length > 0) & (everything > 0), shift, 0))
