@@ -15,8 +15,8 @@ import datetime
 import json
 import math
 import random
-import statistics
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
