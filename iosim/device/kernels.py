@@ -36,7 +36,8 @@ class Facts:
     whether dQ is set to zero, `partial_sectors` whether stores of parts of sectors raise the bytes
     by an amount that nobody knows before, `spills` whether registers come back through L2;
     `spill_bytes_by_width` are the bytes of a block that it stores at each step, stores at a tile's
-    start and loads at its end.
+    start and loads at its end; `pace_by_width` are the times of a row for a block alone on its SM
+    and for the youngest of several, where the oldest takes 1.
     `in_step`, `in_step_causal` and `merged_share` say how many requests merge before L2
     (`merging`). `grid` says what x, y and z of the grid count, `threads` is the block that the
     tiles hold for, `swaps_groups` whether one query with grouped heads runs as a group of queries.
@@ -69,6 +70,7 @@ class Facts:
     spill_bytes_by_width: Mapping[str, tuple[int, int, int]] = field(
         default_factory=dict, hash=False
     )
+    pace_by_width: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     causal_align: Alignment = "bottom-right"
 
 
