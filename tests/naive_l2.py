@@ -70,8 +70,6 @@ class L2:
             else:
                 there = self.use(home, unit, dirty=1)
                 missing = kind == "add" and not there
-                if kind == "store" and self.cache.parts == 2:
-                    self.use(1 - home, unit)
             self.counts["read"] += missing
             self.counts["first"] += missing and unit not in self.seen
             self.seen.add(unit)
@@ -90,7 +88,7 @@ def block(l2: L2, grid: Grid, pace: Pace, slot: int, number: int, part: int) -> 
     first = head // grid.owner_group * grid.owner_rows + owners[0]
     read = grid.owner_row_read
     l2.access(grid.at_owner + first * read, len(owners) * read, part, "load")
-    l2.access(grid.at_tile_store + slot * grid.tile_store, grid.tile_store, part, "spill")
+    l2.access(grid.at_tile_store + slot * grid.tile_store, grid.tile_store, part, "store")
     yield pace.start_rows
     rows = list(range(grid.stream_rows))
     if grid.causal and grid.owner_is_query:
@@ -115,7 +113,7 @@ def block(l2: L2, grid: Grid, pace: Pace, slot: int, number: int, part: int) -> 
             l2.access(at, count * row_bytes, part, "load")
         at = grid.at_add + (head * grid.stream_rows + start) * grid.stream_add
         l2.access(at, count * grid.stream_add, part, "add")
-        l2.access(grid.at_step_store + slot * grid.step_store, grid.step_store, part, "spill")
+        l2.access(grid.at_step_store + slot * grid.step_store, grid.step_store, part, "store")
         l2.counts["steps"] += 1
         wait = count + math.sqrt(count) * math.sqrt(pace.drift) * chance(
             pace.seed, number, step + 1

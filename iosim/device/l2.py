@@ -6,8 +6,7 @@ in `sample` is followed, in as small a part of the sets, and every count is of s
 
 The cache: SMs are divided between `parts` partitions, and every line has a home among them, chosen
 by its address. An SM looks up in its own partition; a line that is missing there is fetched from
-its home, and if that misses, too, from HBM. It stays in both. Stores and additions go to the home;
-results are put into the other partition as well (so it fitted best), spilled registers are not.
+its home, and if that misses, too, from HBM. It stays in both. Stores and additions go to the home.
 Within a set, the line that was not used for the longest time makes room (LRU).
 
 Blocks that share an SM do not share it evenly: the one that has been there longest goes first.
@@ -40,7 +39,6 @@ EMPTY: Final = -2
 LOAD: Final = 0
 STORE: Final = 1
 ADD: Final = 2
-SPILL: Final = 3  # a store of what no other SM will read
 
 
 class Cache(NamedTuple):
@@ -207,10 +205,6 @@ def access(
                 counts[WRITTEN] += evicted
                 if kind == ADD:
                     fetched += 1
-            if kind == STORE and cache.parts == 2:
-                evicted = touch(tags[1 - home, place], unit, 0)
-                if evicted >= 0:
-                    counts[WRITTEN] += evicted
         if not seen[unit]:
             seen[unit] = 1
             counts[FIRST] += fetched - before
@@ -320,7 +314,7 @@ def run(
                 size = rows * grid.owner_row_read
                 access(tags, seen, cache, counts, grid.at_owner + at, size, part, LOAD)
                 at = grid.at_tile_store + slot * grid.tile_store
-                access(tags, seen, cache, counts, at, grid.tile_store, part, SPILL)
+                access(tags, seen, cache, counts, at, grid.tile_store, part, STORE)
                 wait = pace.start_rows
                 when[0] = now + wait
         else:
@@ -342,7 +336,7 @@ def run(
                     access(tags, seen, cache, counts, at, rows * grid.stream_add, part, ADD)
                 if grid.step_store:
                     at = grid.at_step_store + slot * grid.step_store
-                    access(tags, seen, cache, counts, at, grid.step_store, part, SPILL)
+                    access(tags, seen, cache, counts, at, grid.step_store, part, STORE)
                 position[slot] += 1
                 counts[STEPS] += 1
                 wait = rows + math.sqrt(rows) * deviation * chance(
