@@ -156,7 +156,7 @@ def plan(
         alone=fitted["alone_time"] if launch.alone_time is None else launch.alone_time,
         younger=fitted["younger_time"] if launch.younger_time is None else launch.younger_time,
         start_rows=fitted["start_rows"],
-        drift=fitted["drift_rows"],
+        drift=fitted["drift_rows"] if launch.drift_rows is None else launch.drift_rows,
         seed=seed,
     )
     return cache, grid, pace, end

@@ -40,7 +40,8 @@ class Launch:
 
     Where several blocks share an SM, the one that started last takes `younger_time` for a row, and
     one that is alone takes `alone_time`, both in units of what the one that started first takes;
-    None is what the device's profile says.
+    each row adds `drift_rows` rows^2 of variance to a block's time. None is what the device's
+    profile says.
     """
 
     heads: int
@@ -70,6 +71,7 @@ class Launch:
     splits: int = 1
     alone_time: float | None = None
     younger_time: float | None = None
+    drift_rows: float | None = None
 
     def __post_init__(self) -> None:
         """Raise IosimError for a grid that cannot be."""
