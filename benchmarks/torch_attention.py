@@ -1,7 +1,7 @@
 """Counters of torch's attention kernels on a GPU: python benchmarks/torch_attention.py OUTPUT.
 
-A second argument such as 2/3 takes the second of three parts; a third, `drawn`, takes the shapes
-drawn by lot instead of the list. `merge FILE FILE ... OUTPUT` joins parts.
+A second argument such as 2/3 takes the second of three parts; a third, a number, takes the shapes
+that are drawn by lot with that seed instead of the list. `merge FILE FILE ... OUTPUT` joins parts.
 
 Every shape is launched under Nsight Compute, with the caches flushed before each pass; the JSON has
 the form of docs/data/h200_torch_attention.json. The shapes of the list are launched once, and every
@@ -157,12 +157,12 @@ def cases() -> list[dict]:
     ]  # fmt: skip
 
 
-def drawn() -> list[dict]:
+def drawn(seed: int) -> list[dict]:
     """Return shapes drawn by lot, most where K and V lie around the size of an L2 and beyond.
 
     Lengths are drawn evenly on a logarithmic scale and rounded to 256 rows, mostly.
     """
-    lot = random.Random(2027)
+    lot = random.Random(seed)
 
     def rows(low: int, high: int) -> int:
         n = math.exp(lot.uniform(math.log(low), math.log(high)))
@@ -345,8 +345,8 @@ def main() -> None:
         write(Path(output), documents[0] | {"cases": records})
         return
     part, parts = map(int, (sys.argv[2] if len(sys.argv) > 2 else "1/1").split("/"))
-    by_lot = sys.argv[3:] == ["drawn"]
-    given = (drawn() if by_lot else cases())[part - 1 :: parts]
+    by_lot = len(sys.argv) > 3
+    given = (drawn(int(sys.argv[3])) if by_lot else cases())[part - 1 :: parts]
     with tempfile.TemporaryDirectory() as folder:
         asked, answers = Path(folder, "asked"), Path(folder, "answers")
         asked.write_text(json.dumps(given))
