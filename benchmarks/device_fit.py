@@ -190,8 +190,8 @@ def main() -> None:
             "about": "HBM reads of attention kernels in 16 bits as measured (caches flushed) and "
             "as predicted by the simulated L2; error is predicted / measured - 1. `given` cases "
             "came before the model, which was chosen with them and the `fitted` ones; those `held "
-            "out` were looked at once, afterwards. `least` and `most` are what single launches read, "
-            "`measured` their median. Written by benchmarks/device_fit.py.",
+            "out` were looked at once, afterwards. `least` and `most` are what single launches "
+            "read, `measured` their median. Written by benchmarks/device_fit.py.",
             "device": "NVIDIA H200",
             "date": time.strftime("%Y-%m-%d"),
             "fitted": dict(device.fitted),

@@ -68,7 +68,8 @@ def simulate(launch: Launch, profile: Profile, *, seed: int = SEED) -> HbmTraffi
 def sides(profile: Profile, seed: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """Return the partition that each SM reads through, SMs in the order that blocks come to them.
 
-    Blocks go to all SMs of one cluster (GPC) before the next, beginning with another at each launch.
+    Blocks go to all SMs of one cluster (GPC) before the next, beginning with another one at each
+    launch.
     """
     runs = profile.side_runs
     found = np.repeat(np.arange(len(runs)) % profile.l2_partitions, runs)
