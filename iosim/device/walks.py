@@ -48,6 +48,23 @@ class Walk:
         """Bytes of the stream."""
         return self.chunks * self.chunk_bytes
 
+    @property
+    def most_reads(self) -> int:
+        """How often the stream is read from HBM if nothing stays: blocks at one place read once."""
+        return self.passes * len(set(self.lags))
+
+    def share_again(self, read_bytes: int) -> float:
+        """Return which share of what could be read again from HBM was, 0 to 1.
+
+        Raises IosimError for a walk that cannot read anything twice.
+
+        >>> Walk(8, chunk_bytes=1 << 18, passes=3, lags=(0, 0)).share_again(4 << 20)
+        0.5
+        """
+        if self.most_reads < 2:
+            raise IosimError("a walk of one pass and one lag reads nothing again")
+        return (read_bytes / self.stream_bytes - 1) / (self.most_reads - 1)
+
 
 def walk_of(record: Mapping[str, Any], chunk_bytes: int) -> Walk:
     """Return the walk that a record of benchmarks/gpu_l2.py describes.
