@@ -34,6 +34,7 @@ from iosim.gpu import ncu, ptx
 
 MIB = 1 << 20
 CHUNK = 256 << 10  # bytes
+STREAM_MIB = 160  # of a walk with lags
 THREADS = 512
 COUNTER = METRICS["dram_read"][0]
 SECONDS = 600  # that all walks may take under ncu
@@ -43,41 +44,45 @@ HEAD_DIMS, KEYS, BLOCKS, REPEATS = (64, 128), (16384, 32768), range(1, 7), 6
 
 
 def walks(sms: int) -> list[dict[str, Any]]:
-    """Return the walks for so many multiprocessors: chunks of the stream, lag of each block."""
+    """Return the walks for so many multiprocessors.
+
+    `mib` is the size that a walk is about: of the circle, of the lag, or of the window that the
+    multiprocessors are spread over. A stream has so many `chunks`; `lags` has some for each block.
+    """
     lot, found = random.Random(0), []
 
-    def walk(name: str, mib: int, passes: int, lags_mib: Sequence[float], **more: Any) -> None:
+    def walk(name: str, mib: int, lags_mib: Sequence[float], passes: int = 1) -> None:
         found.append(
             {
                 "name": name,
-                "chunks": mib * MIB // CHUNK,
+                "mib": mib,
+                "chunks": (mib if passes > 1 else STREAM_MIB) * MIB // CHUNK,
                 "passes": passes,
-                "up_and_down": False,
+                "up_and_down": name == "up and down",
                 "lags": [round(lag * MIB / CHUNK) for lag in lags_mib],
-                **more,
             }
         )
 
     for size in (16, 24, 26, 28, 30, 32, 34, 36, 38, 40, 48, 64):
         for passes in (2, 4):
-            walk("cyclic", size, passes, [0] * sms)
+            walk("cyclic", size, [0] * sms, passes)
     for size in (32, 40, 48, 56, 60, 64, 68):
-        walk("cyclic, one block", size, 3, [0])
+        walk("cyclic, one block", size, [0], 3)
     for size in (28, 32, 36, 40, 48, 64):
-        walk("up and down", size, 4, [0] * sms, up_and_down=True)
+        walk("up and down", size, [0] * sms, 4)
     half = set(lot.sample(range(sms), sms // 2))
     for lag in (8, 12, 14, 16, 20, 24, 28, 32, 36, 40, 48, 64):
-        walk("half behind", 160, 1, [0 if block in half else lag for block in range(sms)])
+        walk("half behind", lag, [0 if block in half else lag for block in range(sms)])
     for lag in (8, 12, 16, 24, 28, 32, 40, 48, 56, 64):
-        walk("one behind", 160, 1, [0] * (sms - 1) + [lag])
-        walk("one ahead", 160, 1, [0] + [lag] * (sms - 1))
-        walk("two blocks", 160, 1, [0, lag])
+        walk("one behind", lag, [0] * (sms - 1) + [lag])
+        walk("one ahead", lag, [0] + [lag] * (sms - 1))
+        walk("two blocks", lag, [0, lag])
     thirds = [lot.randrange(3) for _ in range(sms)]
     for lag in (8, 12, 14, 16, 20, 24, 28):
-        walk("thirds behind", 160, 1, [lag * third for third in thirds])
+        walk("thirds behind", lag, [lag * third for third in thirds])
     places = lot.sample(range(sms), sms)
     for window in (8, 16, 24, 28, 30, 32, 36, 48, 64, 96):
-        walk("spread", 160, 1, [window * place / sms for place in places])
+        walk("spread", window, [window * place / sms for place in places])
     return found
 
 

@@ -5,7 +5,7 @@ order. benchmarks/gpu_l2.py measures such walks on a GPU; here they are replayed
 L2. The compiled loop calls that of another file, so it is not stored on disk (`compiled_afresh`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,7 @@ def replay(
     walk: Walk,
     profile: Profile,
     *,
-    block_sides: "tuple[int, ...] | None" = None,
+    block_sides: Sequence[int] | None = None,
     sample: int = SAMPLE,
     seed: int = SEED,
 ) -> int:
@@ -95,14 +95,14 @@ def replay(
     out (`iosim.device.hbm.sides`), for a `seed`.
 
     >>> from iosim.device.profile import profile
-    >>> for chunks in (112, 160):  # 28 and 40 MiB, twice, by all SMs
-    ...     walk = Walk(chunks, chunk_bytes=1 << 18, passes=2, lags=(0,) * 132)
-    ...     print(replay(walk, profile("H200")) / walk.stream_bytes)
-    1.0
-    2.0
+    >>> for mib in (16, 64):  # twice, by all SMs
+    ...     walk = Walk(4 * mib, chunk_bytes=1 << 18, passes=2, lags=(0,) * 132)
+    ...     print(f"{replay(walk, profile('H200')) / walk.stream_bytes:.2f}")
+    1.00
+    2.00
     """
     if block_sides is None:
-        block_sides = tuple(sides(profile, seed)[: len(walk.lags)].tolist())
+        block_sides = sides(profile, seed)[: len(walk.lags)].tolist()
     if len(block_sides) != len(walk.lags):
         raise IosimError(
             f"block_sides has {len(block_sides)} blocks, but the walk has {len(walk.lags)}"
@@ -130,7 +130,7 @@ _ANY = Launch(
 )
 
 
-def _walkers(walk: Walk, block_sides: tuple[int, ...]) -> tuple[Any, Any]:
+def _walkers(walk: Walk, block_sides: Sequence[int]) -> tuple[Any, Any]:
     """Return lags and sides of blocks that differ in either, in order.
 
     The second of two blocks alike finds every line where the first has just left it, as the latest.
