@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,6 +39,50 @@ def test_no_walk_has_more_blocks_than_run_at_once_and_all_can_be_replayed(benchm
         assert walk.most_reads > 1
     assert len({json.dumps(record) for record in walks}) == len(walks)
     assert len({record["name"] for record in walks}) == 9
+
+
+@pytest.mark.parametrize(("up_and_down", "lag"), [(False, 0), (False, 3), (True, 2)])
+def test_the_kernel_walks_as_a_walk_says(benchmark, monkeypatch, up_and_down, lag):
+    """The kernel as Python, one block of four threads that need not wait for anybody."""
+    chunks, passes, threads, size = 5, 3, 4, 128
+    read = [[] for _ in range(threads)]
+    steps = [0] * threads
+    for number in range(threads):
+
+        def load_16(at, number=number):
+            read[number].append((steps[number] // 2, at))
+            return 0, 0, 0, 0
+
+        def barrier(number=number):
+            steps[number] += 1
+
+        ops = SimpleNamespace(
+            thread=lambda number=number: number,
+            block=lambda: 7,
+            blocks=lambda: 1,
+            barrier=barrier,
+            load_4=lambda at: {4028: lag}[at],
+            load_16=load_16,
+            store_4=lambda at, value: None,
+            add_release=lambda at, value: None,
+            load_acquire=lambda at: 1 << 30,
+            multiprocessor=lambda: 0,
+        )
+        monkeypatch.setattr(benchmark, "ptx", ops)
+        numbers = (size, chunks, passes, up_and_down, 4, threads)
+        benchmark.walk_kernel()(1 << 20, 4000, 0, 8000, 0, *numbers)
+    order = [
+        chunk
+        for turn in range(passes)
+        for chunk in (range(chunks)[::-1] if up_and_down and turn % 2 else range(chunks))
+    ]
+    expected = sorted(
+        (lag + i, (1 << 20) + chunk * size + at)
+        for i, chunk in enumerate(order)
+        for at in range(0, size, 16)
+    )
+    assert sorted(each for mine in read for each in mine) == expected
+    assert steps == [2 * (len(order) + 4)] * threads
 
 
 def test_what_is_written_is_read_again(benchmark, tmp_path):
