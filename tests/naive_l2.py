@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from iosim.device.l2 import Cache, Grid, Pace
+from iosim.device.walks import Walk
 
 MASK = (1 << 64) - 1
 
@@ -170,3 +171,20 @@ def run(cache: Cache, grid: Grid, pace: Pace, sides: list[int]) -> dict[str, int
         "steps": l2.counts["steps"],
         "dirty": dirty,
     }
+
+
+def walk_reads(l2: L2, walk: Walk, sides: tuple[int, ...]) -> int:
+    """Walk, every block for itself, and return the sampled lines read from HBM."""
+    blocks = sorted(zip(walk.lags, sides, strict=True))
+    order = list(range(walk.chunks))
+    visits = []
+    for number in range(walk.passes):
+        visits += order[::-1] if walk.up_and_down and number % 2 else order
+    unit = l2.cache.unit_bytes
+    for step in range(len(visits) + max(walk.lags)):
+        for line in range(0, walk.chunk_bytes, unit):
+            for lag, part in blocks:
+                if lag <= step < lag + len(visits):
+                    start = visits[step - lag] * walk.chunk_bytes + line
+                    l2.access(start, min(unit, walk.chunk_bytes - line), part, "load")
+    return l2.counts["read"]
