@@ -8,9 +8,10 @@ links to them) is worked out rank by rank; along all others it is the same on ev
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from iosim.schedule.nested import sections, sums_in
-from iosim.schedule.ranks import RankRelation, visited_parts
+from iosim.schedule.ranks import RankRelation, Visit, visited_parts
 from iosim.schedule.relation import PairSums, Relation
 from iosim.schedule.tree import Dim, For
 
@@ -159,6 +160,9 @@ def _masked_visits(
 
     Without a relation it visits all of the axis that the mask links to its own.
     """
+    if isinstance(relation, Visit):
+        each = _visit_by_visit(mask, relation.of, query, key, own)
+        return tuple(visits[relation.number] for visits in each)
     mine, theirs = (query, key) if own == mask.query else (key, query)
     ranks, parts = visited_parts(mine.cuts[0], theirs.cuts[0], relation)
     if own != mask.query:
@@ -167,3 +171,16 @@ def _masked_visits(
     for rank, sums in zip(ranks, sums_in(mask, query, key, parts), strict=True):
         found[rank] += sums
     return tuple(found)
+
+
+@lru_cache(maxsize=16)  # one visit after the other is asked for
+def _visit_by_visit(
+    mask: Relation, relation: RankRelation, query: Dim, key: Dim, own: str
+) -> tuple[tuple[PairSums, ...], ...]:
+    """Return for each rank the sums over the visited pairs in each block that it visits."""
+    mine, theirs = (cut.cuts[0] for cut in ((query, key) if own == mask.query else (key, query)))
+    visits = [relation.visits(theirs.blocks, rank) for rank in range(mine.blocks)]
+    pairs = ((mine.range(r), theirs.range(s)) for r, blocks in enumerate(visits) for s in blocks)
+    parts = tuple(pair if own == mask.query else pair[::-1] for pair in pairs)
+    each = iter(sums_in(mask, query, key, parts))
+    return tuple(tuple(islice(each, len(blocks))) for blocks in visits)

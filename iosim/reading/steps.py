@@ -1,10 +1,10 @@
 """Steps: what the ranks compute between two exchanges, in which all wait for the busiest."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from iosim.reading.count import rank_flops
-from iosim.schedule.ranks import EXCHANGES, RankRelation
+from iosim.schedule.ranks import EXCHANGES, RankRelation, Visit
 from iosim.schedule.tree import Compute, For, Move, Node, Schedule, nodes
 
 
@@ -39,7 +39,7 @@ def step_flops(schedule: Schedule) -> tuple[tuple[int, ...], ...]:
             elif isinstance(node, For) and isinstance(relation, RankRelation) and _exchanges(node):
                 for number in range(len(relation.visits(ranks.count, 0))):
                     steps.append([0] * ranks.count)
-                    visit = _Visit(relation.query, relation.key, relation, number)
+                    visit = Visit(relation.query, relation.key, relation, number)
                     add(node.body, (*loops, replace(node, relation=visit)))
             else:
                 add((node,), loops)
@@ -67,15 +67,3 @@ def critical_path(schedule: Schedule) -> int:
 def _exchanges(loop: For) -> bool:
     """Return whether something is sent within a loop."""
     return any(isinstance(n, Move) and n.kind in EXCHANGES for n, _ in nodes(loop.body))
-
-
-@dataclass(frozen=True)
-class _Visit(RankRelation):
-    """One visit of each rank, by its number among those of another relation."""
-
-    of: RankRelation
-    number: int
-
-    def visits(self, ranks: int, i: int) -> Sequence[int]:
-        """Return the block that rank i visits then."""
-        return (self.of.visits(ranks, i)[self.number],)

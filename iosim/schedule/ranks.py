@@ -269,3 +269,20 @@ class Butterfly(RankRelation):
     def visits(self, ranks: int, i: int) -> Sequence[int]:
         """Return the partners of rank i, nearest first."""
         return tuple(i ^ (1 << bit) for bit in range((ranks - 1).bit_length()))
+
+
+@dataclass(frozen=True)
+class Visit(RankRelation):
+    """One visit of each rank, by its number among those of another relation."""
+
+    of: RankRelation
+    number: int
+
+    def visits(self, ranks: int, i: int) -> Sequence[int]:
+        """Return the block that rank i visits then."""
+        return (_visits(self.of, ranks, i)[self.number],)
+
+
+@lru_cache(maxsize=1024)  # each visit of each rank asks for them
+def _visits(relation: RankRelation, ranks: int, i: int) -> Sequence[int]:
+    return relation.visits(ranks, i)
