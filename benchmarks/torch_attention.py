@@ -8,34 +8,36 @@ JSON has the form of docs/data/h200_torch_attention.json. Every third shape is m
 by its place in a shuffled list: a model may be fitted to the others and is graded on these.
 """
 
-import csv
 import datetime
 import json
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-COUNTERS = {
-    "dram_read": ("dram__bytes_read.sum", 1),
-    "dram_write": ("dram__bytes_write.sum", 1),
-    "l2_tex_read": ("lts__t_sectors_srcunit_tex_op_read.sum", 32),
-    "l2_tex_write": ("lts__t_sectors_srcunit_tex_op_write.sum", 32),
-    "l2_tex_red": ("lts__t_sectors_srcunit_tex_op_red.sum", 32),
-    "l2_tex_miss": ("lts__t_sectors_srcunit_tex_lookup_miss.sum", 32),
-    "sm_fill": ("l1tex__m_xbar2l1tex_read_bytes.sum", 1),
-    "sm_drain": ("l1tex__m_l1tex2xbar_write_bytes.sum", 1),
-    "local_store": ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", 32),
-    "local_load": ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", 32),
-    "time_ns": ("gpu__time_duration.sum", 1),
+from iosim.audit.counters import METRICS, REGISTERS, TIME
+from iosim.audit.ncu_csv import ProfiledKernel, read_page
+from iosim.device.moves import SECTOR
+from iosim.errors import IosimError
+from iosim.gpu import ncu
+
+# What ncu calls each, and how many bytes (nanoseconds) one of it is: what an audit looks at and two
+# more, in the order of the file.
+TABLE = {
+    **METRICS,
+    "l2_tex_miss": ("lts__t_sectors_srcunit_tex_lookup_miss.sum", SECTOR),
+    "time_ns": (TIME, 1),
 }
+NAMES = ("dram_read", "dram_write", "l2_tex_read", "l2_tex_write", "l2_tex_red", "l2_tex_miss",
+         "sm_fill", "sm_drain", "local_store", "local_load", "time_ns")  # fmt: skip
+COUNTERS = {name: TABLE[name] for name in NAMES}
+NANOSECONDS = {"second": 1e9}  # a page's times are read in seconds
+HOURS = 4  # that all cases may take under ncu
 RESOURCES = {
     "grid": "launch__grid_size",
     "block": "launch__block_size",
-    "registers": "launch__registers_per_thread",
+    "registers": REGISTERS,
     "waves_per_sm": "launch__waves_per_multiprocessor",
 }
 SHARED = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic",
@@ -206,38 +208,46 @@ def launch(given: list[dict], answers: Path) -> None:
     answers.write_text(json.dumps({"notes": notes, "torch": torch.__version__}), encoding="utf-8")
 
 
-def _is_mark(line: dict) -> bool:
-    return "scan" in line["Kernel Name"].lower() or "cumsum" in line["Kernel Name"].lower()
+def _is_mark(kernel: ProfiledKernel) -> bool:
+    return "scan" in kernel.name.lower() or "cumsum" in kernel.name.lower()
 
 
 def read(log: str, cases: int) -> list[list[dict]]:
     """Return the kernels of each case from ncu's raw page; a running sum may be several kernels."""
-    lines = list(csv.reader(line for line in log.splitlines() if line.startswith('"')))
-    header, found, mine = lines[0], [], []
-    table = [dict(zip(header, cells, strict=False)) for cells in lines[2:]]
-    marks = sum(_is_mark(line) for line in table)
+    profiled, found, mine = read_page(log, "the log of ncu"), [], []
+    marks = sum(map(_is_mark, profiled))
     if marks % cases:
         raise SystemExit(f"{marks} kernels of marks do not go with {cases} cases")
     seen = 0
-    for line in table:
-        if _is_mark(line):
-            seen += 1
-            if seen % (marks // cases) == 0:
-                found.append(mine)
-                mine = []
+    for kernel in profiled:
+        if not _is_mark(kernel):
+            mine.append(_record(kernel))
             continue
-
-        def number(name: str, line: dict = line) -> float:
-            return float(line[name].replace(",", ""))
-
-        kernel: dict = {"kernel": line["Kernel Name"][:100]}
-        for key, counter in RESOURCES.items():
-            kernel[key] = number(counter) if key == "waves_per_sm" else int(number(counter))
-        kernel["smem_bytes"] = int(sum(number(name) for name in SHARED))
-        for key, (counter, scale) in COUNTERS.items():
-            kernel[key] = int(number(counter) * scale)
-        mine.append(kernel)
+        seen += 1
+        if seen % (marks // cases) == 0:
+            found.append(mine)
+            mine = []
     return found
+
+
+def _record(kernel: ProfiledKernel) -> dict:
+    """Return what the file says of a kernel."""
+
+    def number(metric: str) -> float:
+        found = kernel.quantity(metric)
+        if found is None:
+            raise SystemExit(f"ncu read no {metric} of {kernel.name}")
+        return found.number * NANOSECONDS.get(found.unit, 1)
+
+    return {
+        "kernel": kernel.name[:100],
+        **{
+            key: number(metric) if key == "waves_per_sm" else round(number(metric))
+            for key, metric in RESOURCES.items()
+        },
+        "smem_bytes": round(sum(map(number, SHARED))),
+        **{key: round(number(metric) * scale) for key, (metric, scale) in COUNTERS.items()},
+    }
 
 
 def write(path: Path, document: dict) -> None:
@@ -261,21 +271,24 @@ def main() -> None:
     part, parts = map(int, (sys.argv[2] if len(sys.argv) > 2 else "1/1").split("/"))
     given = cases()[part - 1 :: parts]
     with tempfile.TemporaryDirectory() as folder:
-        asked, answers, log = (Path(folder, name) for name in ("asked", "answers", "log"))
+        asked, answers = Path(folder, "asked"), Path(folder, "answers")
         asked.write_text(json.dumps(given))
-        metrics = [counter for counter, _ in COUNTERS.values()] + [*RESOURCES.values(), *SHARED]
-        subprocess.run(
-            [shutil.which("ncu") or "ncu", "--profile-from-start", "off",
-             *("--clock-control", "none", "--cache-control", "all"),
-             *("--csv", "--page", "raw", "--print-units", "base"),
-             *("--metrics", ",".join(metrics), "--log-file", str(log)),
-             sys.executable, __file__, "--launch", str(asked), str(answers)],
-            check=True,
-        )  # fmt: skip
+        metrics = [metric for metric, _ in COUNTERS.values()] + [*RESOURCES.values(), *SHARED]
+        try:
+            profiled = ncu.run(
+                ncu.find(),
+                (sys.executable, __file__, "--launch", str(asked), str(answers)),
+                metrics,
+                from_start=False,
+                timeout_seconds=HOURS * 3600,
+            )
+        except IosimError as error:
+            raise SystemExit(str(error)) from error
+        Path(sys.argv[1] + ".csv").write_text(profiled.page)
+        if profiled.returncode or not answers.is_file():
+            raise SystemExit(ncu.explain(profiled.page + profiled.printed))
         done = json.loads(answers.read_text())
-        text = log.read_text()
-        Path(sys.argv[1] + ".csv").write_text(text)
-        kernels = read(text, len(given))
+        kernels = read(profiled.page, len(given))
     records = []
     for case, mine, note in zip(given, kernels, done["notes"], strict=True):
         if note or not mine:

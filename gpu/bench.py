@@ -65,12 +65,7 @@ def bench(schedule: Schedule, *, others: Sequence[str] | None = None) -> list[di
         records.append(
             {
                 "kernel": name,
-                "n_q": shape.n_q,
-                "n_k": shape.n_k,
-                "head_dim": shape.head_dim,
-                "heads": shape.heads,
-                "causal": shape.causal,
-                "dtype": shape.dtype,
+                **shape.to_dict(("n_q", "n_k", "head_dim", "heads", "causal", "dtype")),
                 "seconds": seconds,
                 "tflops": seconds and flops / seconds * 1e-12,
                 "speed": seconds and seconds / records[0]["seconds"] if records else 1.0,

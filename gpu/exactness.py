@@ -53,12 +53,7 @@ def compare(schedule: Schedule, seed: int = 0) -> dict[str, Any]:
     standard_error = float(np.abs(standard - expected).max())
     return {
         "schedule": schedule.name,
-        "n_q": shape.n_q,
-        "n_k": shape.n_k,
-        "head_dim": shape.head_dim,
-        "heads": shape.heads,
-        "dtype": shape.dtype,
-        "causal": shape.causal,
+        **shape.to_dict(("n_q", "n_k", "head_dim", "heads", "dtype", "causal")),
         **schedule.tiles,
         "largest_error": error,
         "tolerance": float(bound.max()),

@@ -12,26 +12,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from iosim.audit.counters import METRICS, TIME
 from iosim.audit.ncu_csv import read_page
+from iosim.device.moves import SECTOR
 from iosim.errors import IosimError
 from iosim.gpu import ncu as nsight
 from iosim.gpu.launch import context
 from iosim.gpu.profiled import allocated_bytes, compile_all
-from iosim.measured import Recording, Row
+from iosim.measured import ROW_SHAPE, Recording, Row
 from iosim.schedule.tree import Schedule
 
-SECTOR = 32  # bytes
+# What a row of a recording calls the counters, and what ncu calls them.
 COUNTERS = {
-    "sm_read_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
-    "sm_write_bytes": "l1tex__m_l1tex2xbar_write_bytes.sum",
+    "sm_read_bytes": METRICS["sm_fill"][0],
+    "sm_write_bytes": METRICS["sm_drain"][0],
     "copy_bytes": "sm__sass_l1tex_m_xbar2l1tex_read_bytes_mem_global_op_ldgsts_cache_bypass.sum",
-    "l2_read_sectors": "lts__t_sectors_srcunit_tex_op_read.sum",
-    "l2_write_sectors": "lts__t_sectors_srcunit_tex_op_write.sum",
-    "hbm_read_bytes": "dram__bytes_read.sum",
-    "hbm_write_bytes": "dram__bytes_write.sum",
-    "spill_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
-    "spill_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",
-    "nanoseconds": "gpu__time_duration.sum",
+    "l2_read_sectors": METRICS["l2_tex_read"][0],
+    "l2_write_sectors": METRICS["l2_tex_write"][0],
+    "hbm_read_bytes": METRICS["dram_read"][0],
+    "hbm_write_bytes": METRICS["dram_write"][0],
+    "spill_store_sectors": METRICS["local_store"][0],
+    "spill_load_sectors": METRICS["local_load"][0],
+    "nanoseconds": TIME,
 }
 PACKAGES = ("iosim", "numba-cuda", "numba", "numpy", "cuda-bindings")
 
@@ -78,11 +80,9 @@ def measure(
 
 
 def _case(schedule: Schedule) -> dict[str, Any]:
-    shape = schedule.shape
-    names = ("n_q", "n_k", "head_dim", "batch", "heads", "kv_heads", "dtype", "causal", "align")
     return {
         "schedule": schedule.name,
-        "shape": {name: getattr(shape, name) for name in names},
+        "shape": schedule.shape.to_dict(ROW_SHAPE),
         "tiles": schedule.tiles,
     }
 

@@ -73,18 +73,10 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record of a JSON file: units in the names, plain numbers."""
-        shape, counted = self.shape, self.counted()
+        counted = self.counted()
         return {
             "schedule": self.schedule,
-            "n_q": shape.n_q,
-            "n_k": shape.n_k,
-            "head_dim": shape.head_dim,
-            "batch": shape.batch,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "causal": shape.causal,
-            "align": shape.align,
-            "dtype": shape.dtype,
+            **self.shape.to_dict(ROW_SHAPE),
             **self.tiles,
             "memory_words": self.memory_words,
             "allocated_bytes": self.allocated_bytes,
@@ -106,7 +98,7 @@ MEASURED = (
     "spill_bytes",
     "seconds",
 )
-_SHAPE = ("n_q", "n_k", "head_dim", "batch", "heads", "kv_heads", "causal", "align", "dtype")
+ROW_SHAPE = ("n_q", "n_k", "head_dim", "batch", "heads", "kv_heads", "causal", "align", "dtype")
 
 
 @dataclass(frozen=True)
@@ -159,7 +151,7 @@ def load(path: str | Path | None = None) -> Recording:
 def _row(record: dict[str, Any]) -> Row:
     return Row(
         schedule=record["schedule"],
-        shape=AttentionShape(**{key: record[key] for key in _SHAPE}),
+        shape=AttentionShape(**{key: record[key] for key in ROW_SHAPE}),
         tiles={key: record[key] for key in ("br", "bc")},
         allocated_bytes=record["allocated_bytes"],
         kernels=tuple(record["kernels"]),

@@ -92,7 +92,6 @@ class Simulation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record that `iosim simulate` writes: units in the names, plain numbers."""
-        shape = self.schedule.shape
         sizes = self.sizes
         others = {name: size for name, size in sizes.items() if name not in ("br", "bc")}
         counts = self.traffic.to_dict()
@@ -102,7 +101,7 @@ class Simulation:
         return {
             "schedule": self.schedule.name,
             "pass": "backward" if self.checked.backward else "forward",
-            **shape_record(shape),
+            **self.schedule.shape.to_dict(),
             "sram_words": self.sram_words,
             "tile_rule": self.tiles.rule,
             "br": sizes.get("br"),
@@ -147,24 +146,6 @@ class Simulation:
         if not self.among:
             return {}
         return {"chosen": True, "chosen_among": {c.schedule: c.to_dict() for c in self.among}}
-
-
-def shape_record(shape: AttentionShape) -> dict[str, Any]:
-    """Return the part of a record that says of which shape it is."""
-    return {
-        "n_q": shape.n_q,
-        "n_k": shape.n_k,
-        "head_dim": shape.head_dim,
-        "value_dim": shape.value_dim,
-        "batch": shape.batch,
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-        "causal": shape.causal,
-        "align": shape.align,
-        "mask": None if shape.mask is None else str(shape.mask),
-        "dropout": shape.dropout,
-        "dtype": shape.dtype,
-    }
 
 
 def simulate(

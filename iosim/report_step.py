@@ -5,7 +5,7 @@ from typing import Any
 
 from iosim.reading.count import total_words
 from iosim.reading.traffic import Words
-from iosim.report import Simulation, shape_record
+from iosim.report import Simulation
 from iosim.schedule.registry import family
 
 SUMS = ("read_words", "write_words", "total_words", "read_bytes", "write_bytes", "total_bytes")
@@ -55,7 +55,7 @@ class Step:
         return {
             "schedule": " + ".join(each.schedule.name for each in passes),
             "pass": "both",
-            **shape_record(self.forward.schedule.shape),
+            **self.forward.schedule.shape.to_dict(),
             "sram_words": self.forward.sram_words,
             "tile_rule": self.forward.tiles.rule,
             "br": None,

@@ -1,7 +1,8 @@
 """The shape of an attention problem: how many queries, keys and heads, how wide, in which dtype."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from iosim.errors import IosimError
 from iosim.units import DTYPES, ITEM_BYTES, unknown
@@ -20,6 +21,11 @@ STATISTIC_DTYPES = {
     "float32": "float32",
     "float64": "float64",
 }
+
+# The keys of a record that say of which shape it is; those of a record about kernels on a device.
+RECORD = ("n_q", "n_k", "head_dim", "value_dim", "batch", "heads", "kv_heads", "causal", "align",
+          "mask", "dropout", "dtype")  # fmt: skip
+KERNEL_RECORD = ("n_q", "n_k", "head_dim", "batch", "heads", "kv_heads", "causal", "dtype")
 
 
 class Mask(Protocol):
@@ -121,3 +127,16 @@ class AttentionShape:
     def causal_offset(self) -> int:
         """The key of query i is i + causal_offset: the last that it sees when causal."""
         return self.n_k - self.n_q if self.align == "bottom-right" else 0
+
+    def to_dict(self, names: Sequence[str] = RECORD) -> dict[str, Any]:
+        """Return the part of a record that says of which shape it is: plain values, in this order.
+
+        Rows and words as in the fields; the mask is the text that --mask takes.
+
+        >>> AttentionShape(8, 16, 64, causal=True).to_dict(("n_q", "n_k", "causal", "mask"))
+        {'n_q': 8, 'n_k': 16, 'causal': True, 'mask': None}
+        """
+        values = {name: getattr(self, name) for name in names}
+        if values.get("mask") is not None:
+            values["mask"] = str(self.mask)
+        return values

@@ -8,7 +8,9 @@ own lines before the header.
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
+from iosim.audit.counters import METRICS
 from iosim.device.case import read_document
 from iosim.device.profile import profile
 
@@ -81,3 +83,55 @@ def details_page(*names: str) -> str:
         for (metric, unit), value in zip(UNITS.items(), VALUES[name], strict=True):
             rows.append([*head(i, name), "Command line profiler metrics", metric, unit, value])
     return "==PROF== Connected\n" + text_of(rows)
+
+
+# --- whole names, as older versions of ncu print them, and rows of recorded kernels ---------------
+
+BASE_UNITS = {
+    metric: "ns" if metric == "gpu__time_duration.sum" else unit.lstrip("MKG")
+    for metric, unit in UNITS.items()
+}
+SHORT = {metric: name for name, (metric, _) in METRICS.items()}
+TEMPLATE = (
+    "void pytorch_flash::{kernel}<pytorch_flash::Flash_{kind}_kernel_traits<(int){width}, "
+    "(int){br}, (int){bc}, {between}, (bool)0, (bool)0, cutlass::half_t, "
+    "pytorch_flash::Flash_kernel_traits<(int){width}, (int){br}, (int){bc}, (int)4, "
+    "cutlass::half_t>>{flags}>(pytorch_flash::Flash_{kind}_params)"
+)
+
+
+def flash_name(kernel: str, width: int, br: int, bc: int, *flags: int, backward: bool = False):
+    """The whole name of a kernel of FlashAttention-2 with its flags, as torch has it."""
+    return TEMPLATE.format(
+        kernel=kernel, kind="bwd" if backward else "fwd", width=width, br=br, bc=bc,
+        between="(int)8, (int)4, (int)4, (int)4" if backward else "(int)4",
+        flags="".join(f", (bool){flag}" for flag in flags),
+    )  # fmt: skip
+
+
+def row_of(
+    name: str, dims: tuple[int, int, int], record: dict[str, Any], **cells: str
+) -> tuple[list[str], list[str]]:
+    """A launch for `page_of_rows`: its first cells, and its metrics in base units.
+
+    They are those of a recorded kernel, but for the `cells` given by the recording's names.
+    """
+    values = []
+    for metric in BASE_UNITS:
+        name_of = SHORT.get(metric) or {
+            "gpu__time_duration.sum": "time_ns",
+            "launch__registers_per_thread": "registers",
+            "launch__shared_mem_per_block": "smem_bytes",
+        }[metric]  # fmt: skip
+        size = METRICS[name_of][1] if name_of in METRICS else 1
+        values.append(cells.get(name_of, f"{record.get(name_of, 0) // size:,}"))
+    block = f"({record.get('block', 128)}, 1, 1)"
+    return [name, "1", "7", block, str(dims), "0"], values
+
+
+def page_of_rows(*rows: tuple[list[str], list[str]], capability: str = "9.0") -> str:
+    """A raw page in base units, with what ncu prints before it."""
+    table = [[*COLUMNS, *BASE_UNITS], ["" for _ in COLUMNS] + list(BASE_UNITS.values())]
+    for i, (first, values) in enumerate(rows):
+        table.append([str(i), "4711", "python3", "127.0.0.1", *first, capability, *values])
+    return "==PROF== Connected to process 4711\n" + text_of(table)

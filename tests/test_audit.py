@@ -286,7 +286,7 @@ def test_one_bad_case_is_listed_and_the_others_stand():
     assert [kernel.made for kernel in bad] == [None] * 3
     assert [kernel.notes[0] for kernel in bad] == [
         "case 1 has no n_q; every case and kernel needs one",
-        "sm_fill is 'many' in the recording; it must be a number",
+        "sm_fill is 'many' in the recording; it must be a whole number from 0 on",
         "case 3 is no JSON object",
     ]
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,52 @@ def test_without_ncu(monkeypatch, tmp_path):
     assert "ncu is not on the PATH" in done.stderr
     with pytest.raises(IosimError, match="cannot be run"):
         ncu.run(str(tmp_path / "ncu"), ["true"], ["m"], from_start=True, timeout_seconds=1)
+
+
+BOTH = "==ERROR== ERR_NVGPUCTRPERM - no permission\\n==WARNING== No kernels were profiled."
+
+
+@pytest.mark.parametrize(
+    ("body", "program", "says"),
+    [
+        (f'printf "{BOTH}" > "$log"', ("true",), "lets only administrators"),
+        ('echo "==WARNING== No kernels were profiled." > "$log"; "$@"', ("cat", "absent"),
+         "'cat absent' ended with exit code 1 (cat: absent: No such file or directory) before it"),
+        ("true", ("true",), "ncu wrote no page and no reason; run it by hand"),
+    ],
+)  # fmt: skip
+def test_what_failed_is_told_apart(stand_in, body, program, says):
+    stand_in(body)
+    done = iosim("--", *program)
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_program_that_fails_late_is_audited_and_quoted(stand_in, page):
+    stand_in(f'cp "{page}" "$log"; "$@"')
+    done = iosim("--", "sh", "-c", "echo fine; echo out of luck >&2; exit 3")
+    assert done.exit_code == 0
+    assert "ended with exit code 3 (out of luck); the kernels until then are" in done.stderr
+    assert "553 656 832" in done.stdout
+
+
+def test_whatever_a_program_prints_is_no_fault(stand_in, page):
+    stand_in(f'cp "{page}" "$log"; printf "caf\\351\\n" >> "$log"; "$@"')
+    done = iosim("--", "printf", r"\377\376\200")
+    assert done.exit_code == 0, done.exception
+    assert "553 656 832" in done.stdout
+
+
+def test_a_program_that_takes_too_long_is_ended_with_all_it_started(stand_in, tmp_path):
+    stand_in(f"sh -c 'echo $$ > \"{tmp_path}/child\"; exec sleep 60'; true")
+    done = iosim("--timeout", "1", "--", "true")
+    assert done.exit_code == 2
+    assert "still running after 1 s; give it longer" in done.stderr
+    child = int((tmp_path / "child").read_text())
+    for _ in range(100):  # whoever takes over orphans may need a moment to bury it
+        status = Path(f"/proc/{child}/stat")
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError("the program of a profile that was ended is still running")

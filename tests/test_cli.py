@@ -100,7 +100,7 @@ def test_commands_that_are_there_are_listed_with_their_own_first_line() -> None:
     modules = {command.target.partition(":")[0]: name for name, command in cli.COMMANDS.items()}
     folder = Path(cli.__file__).parent
     for path in folder.glob("*.py"):
-        if path.stem in ("__init__", "cases", "options", "recordings"):
+        if path.stem in ("__init__", "cases", "options", "profiles", "recordings"):
             continue
         name = modules[f"iosim.cli.{path.stem}"]
         command = cli.main.get_command(click.Context(cli.main), name)

@@ -79,7 +79,7 @@ WRONG_FILES: dict[str, tuple[Any, str]] = {
     "no name": ({"cases": [{**GOOD, "kernels": [{**CALL, "kernel": ""}]}]}, "kernel is ''"),
     "grid": ({"cases": [{**GOOD, "kernels": [{**CALL, "grid": 0}]}]}, "grid is 0"),
     "registers": ({"cases": [{**GOOD, "kernels": [{"kernel": "k"}]}]}, "kernel 0 has no grid"),
-    "device": ({"device": {"name": "NVIDIA A100"}, "cases": [GOOD]}, "L2 of A100"),
+    "device": ({"device": {"name": "NVIDIA A100"}, "cases": [GOOD]}, "A100', whose L2"),
     "odd device": ({"device": 3, "cases": [GOOD]}, "names the device 3"),
     "unknown device": ({"device": "MI300", "cases": [GOOD]}, "MI300"),
 }  # fmt: skip

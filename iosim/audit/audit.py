@@ -1,15 +1,18 @@
 """Audits: recordings and CSV pages as kernels with what was measured, predicted and assumed."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from iosim.audit.compare import Difference, differences
 from iosim.audit.counters import (
+    METRICS,
     Counters,
     call_of_page,
     counters_of_page,
     counters_of_record,
+    counters_of_row,
 )
 from iosim.audit.infer import Given, Inferred, infer
 from iosim.audit.ncu_csv import ProfiledKernel
@@ -21,9 +24,8 @@ from iosim.device.predict import Prediction, predict_case, predict_kernel
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
 from iosim.measured import Recording, Row
-from iosim.shape import AttentionShape
+from iosim.shape import KERNEL_RECORD, AttentionShape
 
-MAIN = ("forward", "split_forward", "backward")
 # Which kernel of the same call says the shape of one that stands around it, and on which side.
 BESIDE = {
     "split_merge": ("split_forward", -1),
@@ -32,7 +34,7 @@ BESIDE = {
     "copy": ("backward", 1),
 }
 AFTER_OTHERS = ("split_merge", "gemm")  # what they move depends on kernels before them
-REACH = 4  # launches that lie at most between kernels of one call
+REACH = 4  # launches from one kernel to another of the same call, at most
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,11 @@ class AuditedKernel:
     def to_dict(self) -> dict[str, Any]:
         """Return the record of a kernel: shape, counters, prediction and differences."""
         shape = self.shape
-        names = ("n_q", "n_k", "head_dim", "batch", "heads", "kv_heads", "causal", "dtype")
         return {
             "place": self.place,
             "kernel": self.name,
             "known_as": None if self.made is None else self.made.known,
-            **{name: None if shape is None else getattr(shape, name) for name in names},
+            **(dict.fromkeys(KERNEL_RECORD) if shape is None else shape.to_dict(KERNEL_RECORD)),
             "measured": None if self.seen is None else self.seen.to_dict(),
             "predicted": None if self.made is None else self.made.to_dict(),
             "differences": [each.to_dict() for each in self.differences],
@@ -89,18 +90,14 @@ def audit_page(
         None if isinstance(call, str) or which is None else _shape(i, calls, known, given)
         for i, (call, which) in enumerate(zip(calls, known, strict=True))
     ]
-    before: list[tuple[Known, Moves]] = []
+    before: deque[tuple[int, Known, Moves]] = deque(maxlen=REACH)
     predicted: dict[tuple[KernelCall, AttentionShape], tuple[Prediction, Moves | None]] = {}
     for i, (kernel, call) in enumerate(zip(kernels, calls, strict=True)):
         place = str(i)
         if isinstance(call, str):
             yield AuditedKernel(place, kernel.name, None, None, None, (call,))
             continue
-        try:
-            seen: Counters | None = counters_of_page(kernel)
-            notes: tuple[str, ...] = ()
-        except IosimError as error:
-            seen, notes = None, (str(error),)
+        seen, notes = _seen(kernel)
         found = shapes[i]
         which = known[i]
         if which is None or found is None or found.shape is None or _elsewhere(i, known):
@@ -110,12 +107,13 @@ def audit_page(
             continue
         alike = (call, found.shape)
         if alike not in predicted or which.role in AFTER_OTHERS:
-            setting = Setting(found.shape, profile, tuple(before))
+            near = tuple((which, moves) for at, which, moves in before if i - at <= REACH)
+            setting = Setting(found.shape, profile, near)
             made, _, moves = predict_kernel(call, setting, aligned=False)
             predicted[alike] = made, moves
         made, moves = predicted[alike]
         if moves is not None:
-            before.append((which, moves))
+            before.append((i, which, moves))
         yield AuditedKernel(
             place, call.name, found.shape, seen, made, (*notes, *found.assumed, *made.notes)
         )
@@ -127,6 +125,15 @@ def _call(kernel: ProfiledKernel) -> KernelCall | str:
         return call_of_page(kernel)
     except IosimError as error:
         return str(error)
+
+
+def _seen(kernel: ProfiledKernel) -> tuple[Counters | None, tuple[str, ...]]:
+    """Return the counters of a row, and a note where they cannot be read or none is there."""
+    try:
+        seen = counters_of_page(kernel)
+    except IosimError as error:
+        return None, (str(error),)
+    return seen, ("none of its counters was read",) if len(seen.missing) == len(METRICS) else ()
 
 
 def _shape(
@@ -143,7 +150,8 @@ def _shape(
         if other is not None and other.role == role:
             there = calls[at]
             assert not isinstance(there, str)
-            return replace(infer(other, there, given), assumed=())
+            found = infer(other, there, given)  # that kernel says what is assumed
+            return found if found.shape is None else replace(found, assumed=())
     return infer(which, call, given)
 
 
@@ -194,14 +202,13 @@ def audit_recording(
     for i in places:
         row = recording.rows[i]
         try:
+            seen = counters_of_row(row)
             made = predict_schedule(row.build(), _calls_of_row(row), profile).total
         except IosimError as error:
             yield AuditedKernel(str(i), row.schedule, row.shape, None, None, (str(error),))
             continue
         made = replace(made, known=_row_label(row))
-        yield AuditedKernel(
-            str(i), row.schedule, row.shape, _counters_of_row(row), made, made.notes
-        )
+        yield AuditedKernel(str(i), row.schedule, row.shape, seen, made, made.notes)
 
 
 def _row_label(row: Row) -> str:
@@ -212,25 +219,18 @@ def _row_label(row: Row) -> str:
 def _calls_of_row(row: Row) -> list[KernelCall]:
     """Return the launches of a row; how many blocks there were follows from the schedule."""
     blocks = row.shape.batch * row.shape.heads * -(-row.shape.n_q // row.tiles["br"])
-    return [
-        KernelCall(
-            kernel["kernel"],
-            blocks,
-            kernel["threads"],
-            kernel["registers"],
-            kernel["shared_bytes"] + RESERVED_BYTES,
-        )
-        for kernel in row.kernels
-    ]
-
-
-def _counters_of_row(row: Row) -> Counters:
-    return Counters(
-        sm_fill=row.sm_read_bytes,
-        sm_drain=row.sm_write_bytes,
-        l2_tex_read=row.l2_read_bytes,
-        l2_tex_write=row.l2_write_bytes,
-        dram_read=row.hbm_read_bytes,
-        dram_write=row.hbm_write_bytes,
-        seconds=row.seconds,
-    )
+    try:
+        return [
+            KernelCall(
+                kernel["kernel"],
+                blocks,
+                kernel["threads"],
+                kernel["registers"],
+                kernel["shared_bytes"] + RESERVED_BYTES,
+            )
+            for kernel in row.kernels
+        ]
+    except (KeyError, TypeError) as error:
+        raise IosimError(
+            "a kernel of the recording needs a name, threads, registers and shared_bytes"
+        ) from error

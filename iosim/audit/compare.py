@@ -10,6 +10,7 @@ from iosim.units import format_count
 
 SAME = 1e-4  # of the SMs' bytes: what short runs add by loads that no schedule has
 LITTLE = 5e-3  # more than that is another shape, or something that has a name
+PARTIAL = 0.7  # of the bytes stored: stores of parts of sectors were seen to add up to 0.6
 NEAR = 0.02  # of HBM's bytes: page tables, constants and the code itself are read too
 BESIDE = 65536  # bytes from HBM that every kernel reads beside its data: code, constants, tables
 TENSORS = frozenset({"Q", "K", "V", "O", "S", "P", "LSE", "D", "dO", "dQ", "dK", "dV", "tensor"})
@@ -57,11 +58,8 @@ def _levels(seen: Counters, made: Prediction) -> Iterator[Difference]:
         yield Difference("L2 to SM", seen.sm_fill, made.sm_fill, _sm_fill(seen, made))
     if seen.sm_drain is not None:
         yield Difference("SM to L2", seen.sm_drain, made.sm_drain, _sm_drain(seen, made))
-    if seen.l2_tex_red or made.added:
-        measured = seen.l2_tex_red
-        if measured is not None:
-            reason = "dQ is added in float32, once for each tile of keys" if made.added else ""
-            yield Difference("added in L2", measured, made.added, reason)
+    if seen.l2_tex_red is not None and (seen.l2_tex_red or made.added):
+        yield Difference("added in L2", seen.l2_tex_red, made.added, _added(made))
     if seen.l2_tex_read is not None:
         yield Difference("L2 lookups", seen.l2_tex_read, made.l2_tex_read, _lookups(seen))
     if seen.dram_read is not None:
@@ -78,7 +76,7 @@ def _sm_fill(seen: Counters, made: Prediction) -> str:
         return "; ".join(["as its tiles say", *_beside(made.reads)])
     if extra < 0:
         return "fewer than its tiles say: another shape than the one assumed, or loads that hit L1"
-    if seen.local_load:
+    if seen.local_load and extra <= seen.local_load + LITTLE * made.sm_fill:
         return (
             f"registers that did not fit are read back: {format_count(seen.local_load)} bytes of "
             "local loads, part of them through L2"
@@ -114,8 +112,19 @@ def _sm_drain(seen: Counters, made: Prediction) -> str:
         extra -= seen.local_store
     if abs(extra) <= SAME * seen.sm_drain:
         return "; ".join(reasons or ["as its tiles say"])
-    where = "parts of sectors are stored" if extra > 0 else "fewer than its tiles say"
+    if extra > PARTIAL * made.sm_drain:
+        where = "more than its tiles say, by another shape than the one assumed or other stores"
+    else:
+        where = "parts of sectors are stored" if extra > 0 else "fewer than its tiles say"
     return "; ".join([*reasons, f"{where}: {format_count(extra)} bytes"])
+
+
+def _added(made: Prediction) -> str:
+    if made.added is None:
+        return "nothing is predicted"
+    if made.added:
+        return "dQ is added in float32, once for each tile of keys"
+    return "more than its tiles say: sums that nobody described"
 
 
 def _lookups(seen: Counters) -> str:

@@ -1,14 +1,15 @@
 """The counters that an audit looks at: what a page of ncu or a recording holds of them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from iosim.audit.ncu_csv import ProfiledKernel
 from iosim.device.case import KernelCall
+from iosim.device.moves import SECTOR
 from iosim.errors import IosimError
-
-SECTOR = 32  # bytes
+from iosim.measured import Row
 
 # What ncu calls each, and how many bytes one of it is.
 METRICS: Mapping[str, tuple[str, int]] = {
@@ -22,6 +23,15 @@ METRICS: Mapping[str, tuple[str, int]] = {
     "local_store": ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", SECTOR),
     "local_load": ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", SECTOR),
 }
+# What a row of `iosim gpu measure` calls those that it has.
+ROW = {
+    "sm_fill": "sm_read_bytes",
+    "sm_drain": "sm_write_bytes",
+    "l2_tex_read": "l2_read_bytes",
+    "l2_tex_write": "l2_write_bytes",
+    "dram_read": "hbm_read_bytes",
+    "dram_write": "hbm_write_bytes",
+}
 TIME = "gpu__time_duration.sum"
 REGISTERS = "launch__registers_per_thread"
 SHARED = ("launch__shared_mem_per_block", "launch__shared_mem_per_block_allocated")
@@ -31,6 +41,9 @@ ALL_METRICS = (*(metric for metric, _ in METRICS.values()), TIME, REGISTERS, *SH
 @dataclass(frozen=True)
 class Counters:
     """Bytes that counters saw for one kernel, by level, and its time; None for what is missing.
+
+    `sm_fill` and `sm_drain` are between L2 and the SMs, `l2_tex_*` are the SMs' lookups in L2
+    (`red` are additions), `dram_*` between HBM and L2.
 
     `local_store` and `local_load` are registers that did not fit and were stored and read back,
     as L1 sees them.
@@ -71,12 +84,18 @@ def counters_of_page(kernel: ProfiledKernel) -> Counters:
 
 
 def _base(kernel: ProfiledKernel, metric: str, unit: str) -> float | None:
+    """Return a metric in the base unit `unit`; IosimError for another unit or no such count."""
     value = kernel.quantity(metric)
     if value is None:
         return None
+    what = f"{metric} of kernel '{kernel.name[:60]}'"
     if value.unit not in (unit, ""):
+        raise IosimError(f"{what} is in {value.unit}s, not in {unit}s")
+    text, printed = kernel.cells[metric]
+    if unit != "second" and printed in (unit, "") and value.number % 1:
         raise IosimError(
-            f"{metric} of kernel '{kernel.name[:60]}' is in {value.unit}s, not in {unit}s"
+            f"{what} is {text}, which counts no {unit}s; if points part its thousands, profile "
+            "again with LC_ALL=C"
         )
     return value.number
 
@@ -95,6 +114,8 @@ def call_of_page(kernel: ProfiledKernel) -> KernelCall:
             sizes.append(round(counted.number))
         else:
             raise IosimError(f"kernel '{kernel.name[:60]}' has no {what} size in the CSV")
+        if sizes[-1] < 1:
+            raise IosimError(f"kernel '{kernel.name[:60]}' has a {what} of size {sizes[-1]}")
     registers = kernel.quantity(REGISTERS)
     shared = next((q for name in SHARED if (q := kernel.quantity(name)) is not None), None)
     return KernelCall(
@@ -108,15 +129,32 @@ def call_of_page(kernel: ProfiledKernel) -> KernelCall:
 
 
 def counters_of_record(record: Mapping[str, Any]) -> Counters:
-    """Return the counters of a kernel in a recording of attention calls; bytes and `time_ns`.
+    """Return the counters of a kernel in a recording of attention calls: its bytes and `time_ns`.
 
-    Raises IosimError for a counter that is no number.
+    Raises IosimError for bytes that are no whole number, and a time that is no number.
     """
-    found: dict[str, Any] = {}
-    for name in (*METRICS, "time_ns"):
-        value = record.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise IosimError(f"{name} is {value!r} in the recording; it must be a number")
-        found[name] = value
-    time = found.pop("time_ns")
-    return Counters(**found, seconds=None if time is None else time * 1e-9)
+    time = _stated("time_ns", record.get("time_ns"), whole=False)
+    return Counters(
+        **{name: _stated(name, record.get(name)) for name in METRICS},
+        seconds=None if time is None else time * 1e-9,
+    )
+
+
+def counters_of_row(row: Row) -> Counters:
+    """Return the counters of a row that `iosim gpu measure` recorded.
+
+    Raises IosimError for bytes that are no whole number, and a time that is no number.
+    """
+    bytes_ = {name: _stated(key, getattr(row, key)) for name, key in ROW.items()}
+    return Counters(**bytes_, seconds=_stated("seconds", row.seconds, whole=False))
+
+
+def _stated(name: str, value: Any, *, whole: bool = True) -> Any:
+    """Return a number of a recording, None for what was not measured."""
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value < math.inf or (whole and value % 1):
+        what = "whole number" if whole else "number"
+        raise IosimError(f"{name} is {value!r} in the recording; it must be a {what} from 0 on")
+    return int(value) if whole else value

@@ -2,10 +2,12 @@
 
 Two pages are read. The raw page has a column for each metric and a row of units under the header;
 the details page has a row for each metric with a unit of its own. Numbers may have commas between
-thousands, and what a program printed may stand before the header.
+thousands. What a program printed may stand before and between the lines, several pages may follow
+one another, and the last line may have been cut.
 """
 
 import csv
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -70,6 +72,8 @@ def quantity(text: str, unit: str) -> Quantity:
     if not _NUMBER.fullmatch(stated):
         raise IosimError(f"'{text}' is not a number; a page of ncu has numbers such as 1,024.5")
     number = float(stated.replace(",", ""))
+    if not 0 <= number < math.inf:
+        raise IosimError(f"'{text}' is out of the range of any counter")
     name = unit.strip().partition("/")[0]
     if name in ("", "%"):
         return Quantity(number, name)
@@ -92,40 +96,54 @@ def read_page(text: str, where: str) -> list[ProfiledKernel]:
     >>> read_page(page, "here")[0].quantity("dram__bytes_read.sum").number
     2000.0
     """
-    lines = list(_rows_from_header(text))
-    if not lines:
+    pages = list(_pages(text))
+    if not pages:
         raise IosimError(
             f'{where} is no CSV of Nsight Compute: no line begins with "ID" and has a column '
             f'"{FIRST}"; write one with ncu --csv --page raw --print-units base'
         )
-    header, rows = lines[0], lines[1:]
-    read = _read_details if "Metric Name" in header else _read_raw
-    found = read(header, rows)
+    found = []
+    for header, rows in pages:
+        read = _read_details if "Metric Name" in header else _read_raw
+        found += read(header, rows)
     if not found:
         raise IosimError(f"{where} has no kernel in it: ncu profiled none")
     return found
 
 
-def _rows_from_header(text: str) -> Iterator[list[str]]:
-    """Yield the header and the rows after it; other lines are a program's own.
+def _pages(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield each header with the rows after it; other lines are a program's own.
 
-    A row that was cut off is filled up with empty cells, if it says which kernel it is about.
+    Each line is read by itself, so that a quote that somebody left open spoils no other line. A row
+    that was cut off is filled up with empty cells, if it says which kernel it is about.
     """
-    header: list[str] | None = None
-    name = 0
-    lines = (line for line in text.splitlines() if line.lstrip().startswith(('"', "ID,")))
+    header: list[str] = []
+    rows: list[list[str]] = []
+    mark = ""
+    for line in text.replace("\ufeff", "").split("\n"):
+        row = _cells(line.strip())
+        if row and row[0] == "ID" and FIRST in row:
+            if header:
+                yield header, rows
+            header, rows, mark = row, [], line.strip()[0]
+        elif not header or (mark == '"' and not line.lstrip().startswith('"')):
+            continue
+        elif len(row) == len(header):
+            rows.append(row)
+        elif header.index(FIRST) < len(row) < len(header) and row[0].isdigit():
+            whole = row if line.rstrip().endswith('"') else row[:-1]
+            rows.append([*whole, *[""] * (len(header) - len(whole))])
+    if header:
+        yield header, rows
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line of CSV, none for a line that is none, without one left open."""
     try:
-        for row in csv.reader(lines):
-            if header is None:
-                if row and row[0].strip() == "ID" and FIRST in row:
-                    header, name = row, row.index(FIRST)
-                    yield row
-            elif len(row) == len(header) and row != header:
-                yield row
-            elif name < len(row) < len(header) and row[0].isdigit():
-                yield [*row, *[""] * (len(header) - len(row))]
-    except csv.Error:  # a line that no CSV can hold ends the page
-        return
+        row = next(csv.reader([line]), [])
+    except csv.Error:
+        return []
+    return row[:-1] if line.count('"') % 2 else row
 
 
 def _read_raw(header: list[str], rows: list[list[str]]) -> list[ProfiledKernel]:

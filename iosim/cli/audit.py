@@ -1,5 +1,6 @@
 """`iosim audit`: what a profiler saw of attention kernels, beside the prediction."""
 
+import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iosim.cli import options
+from iosim.cli.profiles import DEFAULT_DEVICE, recorded_profile
 from iosim.errors import IosimError
 from iosim.output import render, write_text
 from iosim.units import format_count
@@ -15,11 +17,10 @@ if TYPE_CHECKING:
     from iosim.audit.audit import AuditedKernel
     from iosim.audit.infer import Given
     from iosim.audit.ncu_csv import ProfiledKernel
-    from iosim.device.profile import Profile
 
+MOST_PLACES = 6  # of kernels that a note names
 COLUMNS = ("place", "kernel", "level", "measured_bytes", "predicted_bytes", "off", "reason")
 HOPPER = "9.0"  # the compute capability of the one device with a profile
-DEFAULT_DEVICE = "H200"
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -95,7 +96,9 @@ def audit(
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        content = Path(path).read_bytes()
+        wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's >
+        return content.decode("utf-16" if wide else "utf-8-sig")
     except OSError as error:
         raise IosimError(f"'{path}' cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
@@ -110,15 +113,28 @@ def _profile_program(program: Sequence[str], timeout: int) -> str:
     from iosim.gpu import ncu
 
     done = ncu.run(ncu.find(), program, ALL_METRICS, from_start=True, timeout_seconds=timeout)
+    said = f" ({done.last_words[:200]})" if done.last_words else ""
     if '"Kernel Name"' in done.page:
         if done.returncode:
-            click.echo(f"note: the program ended with exit code {done.returncode}", err=True)
+            click.echo(
+                f"note: the program ended with exit code {done.returncode}{said}; "
+                "the kernels until then are audited",
+                err=True,
+            )
         return done.page
-    if "No kernels were profiled" in done.page + done.printed:
+    everything = done.page + done.printed
+    if ncu.NO_KERNELS in everything and ncu.PERMISSION not in everything:
+        command = " ".join(program)
+        if done.returncode:
+            raise IosimError(
+                f"'{command}' ended with exit code {done.returncode}{said} before it launched a "
+                "kernel; make it run without iosim audit first"
+            )
         raise IosimError(
-            f"'{' '.join(program)}' launched no kernel that ncu saw; audit a program that runs one"
+            f"'{command}' launched no kernel that ncu saw; audit a program that runs one, where "
+            "counters can be read (in some virtual machines they cannot)"
         )
-    raise IosimError(ncu.explain(done.page + done.printed))
+    raise IosimError(ncu.explain(everything))
 
 
 def _of_page(
@@ -159,7 +175,6 @@ def _of_recording(
 ) -> "Iterator[AuditedKernel]":
     from iosim.audit.audit import audit_cases, audit_recording
     from iosim.device.case import read_document
-    from iosim.device.profile import profile
     from iosim.measured import load
 
     document = read_document(path)
@@ -168,23 +183,12 @@ def _of_recording(
         if not isinstance(cases, list):
             raise IosimError(f"'{path}' has no list of cases under the key \"cases\"")
         places = options.resolve_places(chosen, len(cases))
-        return audit_cases(cases, places, _profile(device, document.get("device"), path))
+        return audit_cases(cases, places, recorded_profile(device, document.get("device"), path))
     if "records" in document:
         found = load(path)
         places = options.resolve_places(chosen, len(found.rows))
-        named = found.device.removeprefix("NVIDIA ")
-        return audit_recording(found, places, profile(device or named))
+        return audit_recording(found, places, recorded_profile(device, found.device, path))
     raise IosimError(f"'{path}' is no recording: it has neither cases nor records")
-
-
-def _profile(device: str | None, named: Any, path: str) -> "Profile":
-    from iosim.device.profile import profile
-
-    if isinstance(named, dict):
-        named = named.get("name")
-    if device is None and named is None:
-        click.echo(f"note: '{path}' names no device; {DEFAULT_DEVICE} is assumed", err=True)
-    return profile(device or str(named or DEFAULT_DEVICE).removeprefix("NVIDIA "))
 
 
 def _show(audited: "list[AuditedKernel]", form: str, output: Path | None, *, whole: bool) -> None:
@@ -203,7 +207,10 @@ def _show(audited: "list[AuditedKernel]", form: str, output: Path | None, *, who
         for note in kernel.notes if kernel.differences else ():
             said.setdefault(note, []).append(kernel.place)
     for note, places in said.items():
-        click.echo(f"note: kernel {', '.join(places)}: {note}", err=True)
+        named = ", ".join(places[:MOST_PLACES])
+        if len(places) > MOST_PLACES:
+            named += f" and {len(places) - MOST_PLACES} more"
+        click.echo(f"note: kernel {named}: {note}", err=True)
     rows = list(_rows(shown))
     if whole and len(shown) > 1:
         rows += _totals(shown)
@@ -224,13 +231,13 @@ def _totals(audited: "list[AuditedKernel]") -> Iterator[dict[str, Any]]:
 
 
 def _rows(audited: "Iterable[AuditedKernel]") -> Iterator[dict[str, Any]]:
-    """Yield a row for each level of a kernel; one row for a kernel without a prediction."""
+    """Yield a row for each level of a kernel; one row where one of the sides is missing."""
     for kernel in audited:
-        if kernel.made is None or kernel.made.sm_fill is None:
+        if kernel.made is None or kernel.made.sm_fill is None or not kernel.differences:
             seen = [f"{each.level} {format_count(each.measured_bytes)}" for each in
                     kernel.differences]  # fmt: skip
-            measured = f"; bytes measured: {', '.join(seen)}" if seen else ""
-            reason = "; ".join(kernel.notes) + measured
+            measured = [f"bytes measured: {', '.join(seen)}"] if seen else []
+            reason = "; ".join([*kernel.notes, *measured])
             yield {"place": kernel.place, "kernel": kernel.label, "reason": reason}
             continue
         for each in kernel.differences:

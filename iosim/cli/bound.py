@@ -41,18 +41,7 @@ def bound(direction: str | None, form: str, output: Path | None, **given: Any) -
     """
     records = [
         {
-            "n_q": case.shape.n_q,
-            "n_k": case.shape.n_k,
-            "head_dim": case.shape.head_dim,
-            "value_dim": case.shape.value_dim,
-            "batch": case.shape.batch,
-            "heads": case.shape.heads,
-            "kv_heads": case.shape.kv_heads,
-            "causal": case.shape.causal,
-            "align": case.shape.align,
-            "mask": None if case.shape.mask is None else str(case.shape.mask),
-            "dropout": case.shape.dropout,
-            "dtype": case.shape.dtype,
+            **case.shape.to_dict(),
             "sram_words": case.sram_words,
             "regime": regime(case.shape, words),
             "schedule": name,

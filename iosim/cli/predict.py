@@ -8,6 +8,7 @@ import click
 
 from iosim.cli import options
 from iosim.cli.cases import given_tiles, schedules, shapes
+from iosim.cli.profiles import DEFAULT_DEVICE, recorded_profile
 from iosim.errors import IosimError
 from iosim.machine import Machine
 from iosim.output import render, write_text
@@ -23,9 +24,9 @@ BYTES = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_ma
 SHAPE = ("n_q", "n_k", "head_dim", "heads", "kv_heads", "causal")
 CASE_COLUMNS = ("op", "known_as", *SHAPE, *BYTES)
 SCHEDULE_COLUMNS = ("schedule", *SHAPE, "br", "bc", *BYTES)
-ORDER_COLUMNS = ("n_q", "n_k", "head_dim", "heads", "causal", "br", "bc", "order", "tiles", "keys",
-                 "dram_read", "times_compulsory", "usual")  # fmt: skip
-DEFAULT_DEVICE = "H200"
+ORDER_SHAPE = ("n_q", "n_k", "head_dim", "heads", "causal")
+ORDER_COLUMNS = (*ORDER_SHAPE, "br", "bc", "order", "tiles", "keys", "dram_read",
+                 "times_compulsory", "usual")  # fmt: skip
 
 device = click.option(
     "--device",
@@ -108,13 +109,9 @@ def _refuse_others(ctx: click.Context) -> None:
 def _of_cases(path: str, places: Sequence[int] | None, device: str | None) -> list[dict[str, Any]]:
     from iosim.device.case import cases_of, read_document
     from iosim.device.predict import predict_case
-    from iosim.device.profile import profile
 
     found = cases_of(read_document(path), path)
-    name = device or found.device
-    if name is None:
-        click.echo(f"note: '{path}' names no device; {DEFAULT_DEVICE} is assumed", err=True)
-    chosen = profile(name or DEFAULT_DEVICE)
+    chosen = recorded_profile(device, found.device, path)
     cases = [found.cases[i] for i in options.resolve_places(places, len(found.cases))]
     return [predict_case(case, chosen).to_dict() for case in cases]
 
@@ -144,15 +141,11 @@ def _of_orders(given: dict[str, Any], device: str | None) -> Iterator[dict[str, 
     for schedule in _planned(given, chosen.machine):
         if schedule.name != "flash2":
             raise IosimError(f"--orders is about flash2, not about --schedule {schedule.name}")
-        shape, (call,) = schedule.shape, calls_of(schedule, chosen)
+        (call,) = calls_of(schedule, chosen)
         for each in orders(launch_of(schedule, call, chosen), chosen):
             record = each.to_dict()
             yield {
-                "n_q": shape.n_q,
-                "n_k": shape.n_k,
-                "head_dim": shape.head_dim,
-                "heads": shape.heads,
-                "causal": shape.causal,
+                **schedule.shape.to_dict(ORDER_SHAPE),
                 **schedule.tiles,
                 "order": record.pop("heads"),
                 **record,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
 
 from iosim.shape import Alignment
 
@@ -19,8 +20,8 @@ _DTYPES = (
     ("float16", re.compile(r"half_t|_f16_|\bHalf\b|nvjet_(?:sm\d+_)?hsh_")),
     ("float32", re.compile(r"_f32_|<float,")),
 )
-# After the traits, FlashAttention-2's kernels have (dropout, causal, ...), backward ones, too.
-_FLAGS = re.compile(r">\s*>?\s*,\s*(?:true|false|[01]),\s*(?P<causal>true|false|[01])\b")
+# What stands between the traits of a kernel of FlashAttention-2 and its arguments.
+_FLAGS = re.compile(r">((?:\s*,\s*(?:true|false|[01]))+)\s*>\s*(?:\(|$)")
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,11 @@ class Facts:
     `spill_bytes_by_width` are the bytes of a block that it stores at each step, stores at a tile's
     start and loads at its end.
     `in_step`, `in_step_causal` and `merged_share` say how many requests merge before L2
-    (`merging`). `grid` says what x, y and z of the grid count, `threads` is the block that the
-    tiles hold for, `swaps_groups` whether one query with grouped heads runs as a group of queries.
+    (`merging`). `grid` says what x, y and z of the grid count, `grid_unsplit` what they count where
+    the flag `split` is not set. `flags` are the names of the true-or-false arguments at the end of
+    a whole name. `threads` is the block that the tiles hold for, `swaps_groups` whether one query
+    with grouped heads runs as a group of queries, `writes_lse` whether a forward kernel stores LSE,
+    `causal_align` the corner where a causal mask starts if nobody states it.
     `sources` maps every stated field to what states it.
     """
 
@@ -51,6 +55,8 @@ class Facts:
     tiles_by_width: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     rows_by_width: Mapping[str, int] = field(default_factory=dict, hash=False)
     grid: tuple[str, ...] = ()
+    grid_unsplit: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     in_step: Mapping[str, float] = field(default_factory=dict, hash=False)
     in_step_causal: Mapping[str, float] = field(default_factory=dict, hash=False)
     merged_share: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -77,14 +83,24 @@ class Known:
     """A kernel that was recognised by its name, and the numbers that stand in the name.
 
     `tiles` are rows (br, bc; m, n for a matrix product), `width` the head dimension that it is
-    compiled for; `dtype` and `causal` are None where the name does not say.
+    compiled for; `dtype` is None where the name does not say. `flags` are those that it says.
     """
 
     facts: Facts
     tiles: Mapping[str, int] = field(hash=False)
     width: int | None
     dtype: str | None
-    causal: bool | None
+    flags: Mapping[str, bool] = field(hash=False)
+
+    @property
+    def causal(self) -> bool | None:
+        """Whether it masks, None where the name does not say."""
+        return self.flags.get("causal")
+
+    @property
+    def grid(self) -> tuple[str, ...]:
+        """What x, y and z of the grid count, () where that is not known."""
+        return self.facts.grid if self.flags.get("split", True) else self.facts.grid_unsplit
 
     @property
     def role(self) -> str:
@@ -96,7 +112,10 @@ class Known:
 def facts() -> tuple[Facts, ...]:
     """Return what is known of all kernels, in the order of the data file."""
     text = resources.files("iosim.data").joinpath("kernels.json").read_text(encoding="utf-8")
-    return tuple(Facts(**entry) for entry in json.loads(text)["kernels"])
+    entries: list[dict[str, Any]] = json.loads(text)["kernels"]
+    for entry in entries:
+        entry |= {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+    return tuple(Facts(**entry) for entry in entries)
 
 
 @functools.cache
@@ -134,7 +153,7 @@ def recognise(name: str) -> Known | None:
             width = numbers.pop("width", None)
             table = known.tiles_by_width.get(str(width), ())
             tiles = {**dict(zip(("br", "bc"), table, strict=False)), **known.tiles, **numbers}
-            return Known(known, tiles, width, _dtype(plain), _causal(plain, known))
+            return Known(known, tiles, width, _dtype(plain), _flags(plain, known))
     return None
 
 
@@ -142,10 +161,17 @@ def _dtype(name: str) -> str | None:
     return next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
 
 
-def _causal(name: str, known: Facts) -> bool | None:
-    """Return whether a kernel of FlashAttention-2 masks, where the name is whole."""
-    traits = "Flash_bwd" if known.role == "backward" else "Flash_fwd"
-    if known.role not in ("forward", "split_forward", "backward") or traits not in name:
-        return None
+def _flags(name: str, known: Facts) -> dict[str, bool]:
+    """Return the flags of a kernel of FlashAttention-2, where the name is whole.
+
+    Versions differ in what follows the causal flag: of a name with more or fewer flags no more than
+    that one is believed.
+    """
     found = _FLAGS.search(name)
-    return None if found is None else found["causal"] in ("true", "1")
+    if found is None or not known.flags:
+        return {}
+    values = [text.strip() in ("true", "1") for text in found[1].split(",")[1:]]
+    names = known.flags
+    if len(values) != len(names):
+        names = names[: names.index("causal") + 1]
+    return dict(zip(names, values, strict=False))

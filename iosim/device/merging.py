@@ -6,6 +6,7 @@ them are still close falls with the square root of the number of steps:
 
     share = min(most, window / sqrt(steps)),   steps = stream blocks x rounds of tiles
 
+with half the steps under a causal mask; a round is as many tiles as run at once.
 The window is fitted for each kernel on the recorded cases (kernels.json, `in_step`); backward
 kernels, which wait for each other's additions, keep a constant share (`merged_share`).
 """
@@ -21,7 +22,7 @@ OWN_WINDOW = 5.0  # of our flash2, median over docs/data/h200_sweep.json
 
 
 def share(window: float, launch: Launch, sms: int) -> float:
-    """Return the share of the streamed bytes that L2 does not see, at a window in sqrt(steps).
+    """Return the share (0 to 1) of the streamed bytes that L2 does not see; `window` as above.
 
     >>> launch = Launch(1, 32768, 128, 256, 256, 32768, 128, 512, 1)
     >>> round(share(8.0, launch, 132), 2)
@@ -33,7 +34,7 @@ def share(window: float, launch: Launch, sms: int) -> float:
 
 
 def share_of(known: Known, launch: Launch, head_dim: int, sms: int) -> float:
-    """Return the share for a known kernel, 0 where nothing is known of it."""
+    """Return the share (0 to 1) for a known kernel, 0 where nothing is known of it."""
     constant = known.facts.merged_share
     if constant:  # under a causal mask the tiles of keys begin at different queries
         return 0.0 if launch.causal else _at(constant, head_dim)

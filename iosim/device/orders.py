@@ -14,7 +14,7 @@ class OrderPrediction:
     """Bytes between HBM and L2 for one order of a grid's tiles.
 
     `heads` says whether the tiles of a head follow each other or the heads of a tile do; `tiles`
-    and `keys` are ascending or descending.
+    and `keys` are ascending or descending. `usual` is the order that the launch has.
     """
 
     heads: str

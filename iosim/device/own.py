@@ -13,7 +13,7 @@ from iosim.device.moves import FLOAT, Moves, blocks_per_sm, of_schedule
 from iosim.device.predict import LEVELS, Prediction, of_moves
 from iosim.device.profile import Profile
 from iosim.schedule.tree import Schedule
-from iosim.shape import AttentionShape
+from iosim.shape import KERNEL_RECORD, AttentionShape
 
 # The tensors that each kernel of standard_tiled reads and writes.
 PARTS = {
@@ -35,20 +35,12 @@ class SchedulePrediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record: shape and tiles, bytes of all kernels together, and by kernel."""
-        shape = self.schedule.shape
         record = self.total.to_dict()
         for key in ("kernel", "known_as", "role", "tiles"):
             del record[key]
         return {
             "schedule": self.schedule.name,
-            "n_q": shape.n_q,
-            "n_k": shape.n_k,
-            "head_dim": shape.head_dim,
-            "batch": shape.batch,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "causal": shape.causal,
-            "dtype": shape.dtype,
+            **self.schedule.shape.to_dict(KERNEL_RECORD),
             **self.schedule.tiles,
             **record,
             "kernels": [kernel.to_dict() for kernel in self.kernels],

@@ -15,8 +15,9 @@ from iosim.device.kernels import Known, recognise, stranger
 from iosim.device.moves import ROLES, Moves, Setting
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
-from iosim.shape import AttentionShape
+from iosim.shape import KERNEL_RECORD, AttentionShape
 
+TILED = ("forward", "split_forward", "backward")  # roles that need B_r and B_c
 LEVELS = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_max")
 
 
@@ -24,9 +25,11 @@ LEVELS = ("sm_fill", "l2_tex_read", "dram_read", "dram_write_min", "dram_write_m
 class Prediction:
     """Bytes of one kernel by level, None where they are not known; `notes` say what is assumed.
 
-    `sm_fill` and `sm_drain` are between L2 and the SMs, `added` what is summed up in L2,
-    `l2_tex_read` the bytes of L2's lookups, `dram_*` between HBM and L2. `seconds` is the roofline
-    time, set by the level `limited_by`. `reads` and `writes` split the bytes of the SMs by tensor.
+    `known` and `role` are what the kernel was recognised as, `tiles` its sizes in rows. `sm_fill`
+    and `sm_drain` are between L2 and the SMs, `added` what is summed up in L2, `l2_tex_read` the
+    bytes of L2's lookups, `dram_*` between HBM and L2, `compulsory_*` each input and output once.
+    `seconds` is the roofline time, set by the level `limited_by`. `reads` and `writes` split the
+    bytes of the SMs by tensor.
     """
 
     kernel: str
@@ -80,18 +83,10 @@ class CasePrediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record of a case: its shape, the main kernel, and all kernels."""
-        shape = self.case.shape
         return {
             "op": self.case.operation,
             "backend": self.case.backend,
-            "n_q": shape.n_q,
-            "n_k": shape.n_k,
-            "head_dim": shape.head_dim,
-            "batch": shape.batch,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "causal": shape.causal,
-            "dtype": shape.dtype,
+            **self.case.shape.to_dict(KERNEL_RECORD),
             **self.kernels[self.main].to_dict(),
             "kernels": [kernel.to_dict() for kernel in self.kernels],
         }
@@ -168,6 +163,10 @@ def _unfit(known: Known, call: KernelCall, shape: AttentionShape) -> str | None:
         return f"the kernel is compiled for d {known.width}, but the case has d {shape.head_dim}"
     if known.dtype is not None and known.dtype != shape.dtype:
         return f"the kernel is compiled for {known.dtype}, but the case has {shape.dtype}"
+    if known.flags.get("local"):
+        return "which tiles the kernel visits in its window of keys is not known"
+    if known.role in TILED and not {"br", "bc"} <= known.tiles.keys():
+        return f"the tiles of the kernel at d {known.width} are not known"
     threads = known.facts.threads
     if threads is not None and threads != call.block:
         return f"its tiles are known for blocks of {threads} threads, but these have {call.block}"

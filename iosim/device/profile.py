@@ -16,7 +16,9 @@ class Profile:
     """What the L2 model has to know of a device beyond `Machine`.
 
     `sm_bytes_per_second` is the most that L2 was seen to deliver to all SMs.
-    `l2_partitions` hold `l2_bytes` together, with `l2_ways` lines of `line_bytes` a set.
+    `l2_partitions` hold `l2_bytes` together, with `l2_ways` lines of `line_bytes` a set. An SM has
+    room for `threads_per_sm` threads in at most `blocks_per_sm` blocks, and gives each warp
+    registers in multiples of `register_unit`.
     `fitted` are the parameters that no document states, with `fit` saying how they were found.
     `sources` maps every other field to what states it.
     """

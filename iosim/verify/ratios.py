@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from iosim.machine import Machine, machine
 from iosim.report import simulate
 from iosim.schedule.registry import Family
-from iosim.shape import AttentionShape
+from iosim.shape import KERNEL_RECORD, AttentionShape
 from iosim.verify.registry import Scope, verification
 from iosim.verify.result import Check, verdict
 
@@ -85,14 +85,7 @@ def _row(workload: Workload, device: Machine, schedules: Mapping[str, Family]) -
         "source": workload.source,
         "device": device.name,
         "sram_words": words,
-        "n_q": shape.n_q,
-        "n_k": shape.n_k,
-        "head_dim": shape.head_dim,
-        "batch": shape.batch,
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-        "causal": shape.causal,
-        "dtype": shape.dtype,
+        **shape.to_dict(KERNEL_RECORD),
         "standard_bytes": bytes_[0],
         "flash1_bytes": bytes_[1],
         "flash2_bytes": bytes_[2],
