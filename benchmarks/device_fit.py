@@ -1,7 +1,8 @@
 """Fit the L2 model of a device to measured HBM reads, and print how far it is from each case.
 
     python benchmarks/device_fit.py docs/data/h200_torch_attention.json [MORE.json ...]
-    python benchmarks/device_fit.py --scan drift_rows=8,16,32 FILE ...
+    python benchmarks/device_fit.py FILE ... --held-out FILE --json docs/data/h200_hbm_errors.json
+    python benchmarks/device_fit.py --scan drift_rows=0.2,0.4,0.8 FILE ...
 
 Without `--scan` the profile is used as it is. The first form prints one line for each float16 or
 bfloat16 case and the errors by family; `--json FILE` writes them, too. `--scan` varies one fitted
@@ -33,7 +34,8 @@ OFF = 0.15  # compulsory traffic is off by more than this share: the cases that 
 class Measured:
     """A case with a known launch: where it stands, its label and family, what was measured.
 
-    `part` says what it was for: "given" before there was a model, "fitted" or "held out".
+    `part` says what it was for: "given" before there was a model, "fitted" or "held out". `reads`
+    are what single launches read, least and most.
     """
 
     place: str
@@ -42,6 +44,7 @@ class Measured:
     family: str
     launch: Launch
     read: int
+    reads: tuple[int, int]
     write: int
     loads: int
 
@@ -60,7 +63,7 @@ class Measured:
         return abs(self.read / self.launch.compulsory_read_bytes - 1) > OFF
 
 
-def measured(path: Path, device: Profile) -> Iterator[Measured]:
+def measured(path: Path, device: Profile, *, held_out: bool = False) -> Iterator[Measured]:
     """Yield the 16-bit attention cases of a file whose main kernel has a launch."""
     for i, entry in enumerate(json.loads(path.read_text(encoding="utf-8"))["cases"]):
         case = case_of(entry, f"case {i}")
@@ -77,17 +80,19 @@ def measured(path: Path, device: Profile) -> Iterator[Measured]:
         if found is None or case.shape.dtype == "float32":
             continue
         kernel = entry["kernels"][case.main or 0]
+        runs = kernel.get("dram_read_runs", [kernel["dram_read"]])
         s = case.shape
         causal = " causal" if s.causal else ""
         heads = f"{s.heads}/{s.kv_heads} heads"
         backend = {"FLASH_ATTENTION": "FA2", "CUDNN_ATTENTION": "cuDNN"}.get(case.backend, "other")
         yield Measured(
             f"{path.stem} {i}",
-            {None: "given", False: "fitted", True: "held out"}[entry.get("held_out")],
+            "held out" if held_out else "fitted" if "held_out" in entry else "given",
             f"{backend} {case.operation} {s.n_q} x {s.n_k}, d {s.head_dim}, {heads}{causal}",
             "decoding" if found.splits > 1 else f"{backend} {case.operation}{causal}",
             found,
             kernel["dram_read"],
+            (min(runs), max(runs)),
             kernel["dram_write"],
             kernel["sm_fill"],
         )
@@ -160,6 +165,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="NAME=VALUE of one, first")
     parser.add_argument("--loads", type=float, default=1e15, help="skip cases with more bytes")
     parser.add_argument("--off", action="store_true", help="only where compulsory is off")
+    parser.add_argument("--held-out", type=Path, action="append", default=[])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = profile(options.device)
@@ -167,6 +173,7 @@ def main() -> None:
         name, value = text.split("=")
         device = replace(device, fitted={**device.fitted, name: float(value)})
     cases = [case for path in options.files for case in measured(path, device)]
+    cases += [c for path in options.held_out for c in measured(path, device, held_out=True)]
     cases = [c for c in cases if c.loads <= options.loads and (c.off or not options.off)]
     if options.scan:
         name, values = options.scan.split("=")
@@ -183,7 +190,8 @@ def main() -> None:
             "about": "HBM reads of attention kernels in 16 bits as measured (caches flushed) and "
             "as predicted by the simulated L2; error is predicted / measured - 1. `given` cases "
             "came before the model, which was chosen with them and the `fitted` ones; those `held "
-            "out` were looked at once, afterwards. Written by benchmarks/device_fit.py.",
+            "out` were looked at once, afterwards. `least` and `most` are what single launches "
+            "read, `measured` their median. Written by benchmarks/device_fit.py.",
             "device": "NVIDIA H200",
             "date": time.strftime("%Y-%m-%d"),
             "fitted": dict(device.fitted),
@@ -195,6 +203,8 @@ def main() -> None:
                     "part": c.part,
                     "kind": c.kind,
                     "measured": c.read,
+                    "least": c.reads[0],
+                    "most": c.reads[1],
                     "compulsory": c.launch.compulsory_read_bytes,
                     "error": round(e, 4),
                 }

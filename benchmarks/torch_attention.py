@@ -1,16 +1,20 @@
 """Counters of torch's attention kernels on a GPU: python benchmarks/torch_attention.py OUTPUT.
 
-A second argument such as 2/3 takes the second of three parts; `merge FILE FILE ... OUTPUT` joins
-parts.
+A second argument such as 2/3 takes the second of three parts; a third, a number, takes the shapes
+that are drawn by lot with that seed instead of the list. `merge FILE FILE ... OUTPUT` joins parts.
 
-Every shape is launched once under Nsight Compute, with the caches flushed before each pass; the
-JSON has the form of docs/data/h200_torch_attention.json. Every third shape is marked `held_out`,
-by its place in a shuffled list: a model may be fitted to the others and is graded on these.
+Every shape is launched under Nsight Compute, with the caches flushed before each pass; the JSON has
+the form of docs/data/h200_torch_attention.json. The shapes of the list are launched once, and every
+third of them is marked `held_out`, by its place in a shuffled list. Those drawn by lot are all held
+out, and launched five times (twice from 300 000 rows on): reads of HBM differ from one launch to
+the next, so a counter is the median, and `dram_read_runs` has what each launch read.
 """
 
 import datetime
 import json
+import math
 import random
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -131,6 +135,8 @@ BACKWARD = [
 ]
 STANDARD = [(2048, 2048, 64, 16, 16, False), (8192, 8192, 128, 4, 4, False)]
 FIELDS = ("n_q", "n_k", "head_dim", "heads", "kv_heads", "causal")
+DRAWN = 44  # shapes drawn by lot, each for two libraries
+LONG = 300_000  # rows from which a launch is repeated once only
 
 
 def cases() -> list[dict]:
@@ -149,6 +155,60 @@ def cases() -> list[dict]:
         for i, group in enumerate(groups)
         for op, backend, shape, dtype in group
     ]  # fmt: skip
+
+
+def drawn(seed: int) -> list[dict]:
+    """Return shapes drawn by lot, most where K and V lie around the size of an L2 and beyond.
+
+    Lengths are drawn evenly on a logarithmic scale and rounded to 256 rows, mostly.
+    """
+    lot = random.Random(seed)
+
+    def rows(low: int, high: int) -> int:
+        n = math.exp(lot.uniform(math.log(low), math.log(high)))
+        return round(n / 256) * 256 if lot.random() < 0.7 else round(n)
+
+    found: list[dict] = []
+
+    def add(op: str, *shape: object) -> None:
+        found.extend(
+            {"op": op, "backend": backend, **dict(zip(FIELDS, shape, strict=True)),
+             "dtype": "float16", "held_out": True,
+             "launches": 2 if max(shape[:2]) > LONG else 5}
+            for backend in ("FLASH_ATTENTION", "CUDNN_ATTENTION")
+        )  # fmt: skip
+
+    for i in range(DRAWN):
+        d = lot.choice((64, 128))
+        words = 128 // d  # twice the rows at d 64 are as many bytes
+        kind = i % 11
+        if kind < 2:  # one head, no mask
+            n = rows(32768 * words, 200_000 * words)
+            add("fwd", n, n, d, 1, 1, False)
+        elif kind < 5:  # one head, causal
+            n = rows(32768 * words, 200_000 * words)
+            add("fwd", n, n, d, 1, 1, True)
+        elif kind < 7:  # several heads
+            n, heads = rows(8192 * words, 65536 * words), lot.choice((2, 3, 4, 6, 8))
+            add("fwd", n, n, d, heads, heads, kind == 6)
+        elif kind == 7:  # grouped heads
+            n, group = rows(8192 * words, 65536 * words), lot.choice((2, 4, 8))
+            heads = group * lot.choice((1, 2))
+            add("fwd", n, n, d, heads, heads // group, lot.random() < 0.5)
+        elif kind == 8:  # more keys than queries, or fewer
+            n_q, n_k = rows(2048, 65536), rows(32768 * words, 131_072 * words)
+            if lot.random() < 0.3:
+                n_q, n_k = n_k, n_q
+            add("fwd", n_q, n_k, d, lot.choice((1, 2, 4)), 1, False)
+            for case in found[-2:]:
+                case["kv_heads"] = case["heads"]
+        elif kind == 9:  # backward
+            n, heads = rows(16384 * words, 65536 * words), lot.choice((1, 2, 4))
+            add("bwd", n, n, d, heads, heads, lot.random() < 0.5)
+        else:  # ordinary shapes
+            n, heads = rows(1000, 16384), lot.choice((8, 16, 32))
+            add("fwd", n, n, d, heads, heads, lot.random() < 0.5)
+    return found
 
 
 def call(case: dict) -> Callable[[], object]:
@@ -176,7 +236,7 @@ def call(case: dict) -> Callable[[], object]:
         return attend
     out = attend()
     gradient = torch.randn_like(out)
-    return lambda: out.backward(gradient)
+    return lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)
 
 
 def launch(given: list[dict], answers: Path) -> None:
@@ -188,10 +248,12 @@ def launch(given: list[dict], answers: Path) -> None:
         note = ""
         try:
             profiled = call(case)
-            torch.cuda.synchronize()
-            torch.cuda.profiler.start()
-            profiled()
-            torch.cuda.synchronize()
+            for _ in range(case.get("launches", 1)):
+                torch.cuda.synchronize()
+                torch.cuda.profiler.start()
+                profiled()
+                torch.cuda.synchronize()
+                torch.cuda.profiler.stop()
         except Exception as error:
             note = str(error).partition("\n")[0] or type(error).__name__
         torch.cuda.profiler.stop()
@@ -227,6 +289,20 @@ def read(log: str, cases: int) -> list[list[dict]]:
         if seen % (marks // cases) == 0:
             found.append(mine)
             mine = []
+    return found
+
+
+def medians(kernels: list[dict], launches: int) -> list[dict]:
+    """Return the kernels of one launch, counters being the medians over so many launches."""
+    each = len(kernels) // launches
+    if launches == 1 or each * launches != len(kernels):
+        return kernels
+    found = []
+    for place in range(each):
+        runs = kernels[place::each]
+        middle = {key: round(statistics.median(run[key] for run in runs)) for key in COUNTERS}
+        reads = [run["dram_read"] for run in runs]
+        found.append(runs[0] | middle | {"dram_read_runs": reads})
     return found
 
 
@@ -269,7 +345,8 @@ def main() -> None:
         write(Path(output), documents[0] | {"cases": records})
         return
     part, parts = map(int, (sys.argv[2] if len(sys.argv) > 2 else "1/1").split("/"))
-    given = cases()[part - 1 :: parts]
+    by_lot = len(sys.argv) > 3
+    given = (drawn(int(sys.argv[3])) if by_lot else cases())[part - 1 :: parts]
     with tempfile.TemporaryDirectory() as folder:
         asked, answers = Path(folder, "asked"), Path(folder, "answers")
         asked.write_text(json.dumps(given))
@@ -294,10 +371,11 @@ def main() -> None:
         if note or not mine:
             print("not run:", case, note, file=sys.stderr)
         else:
-            records.append(case | {"kernels": mine})
+            records.append(case | {"kernels": medians(mine, case.get("launches", 1))})
     document = {
         "about": "Hardware counters of PyTorch attention kernels on one NVIDIA H200, read with "
-        "Nsight Compute, one launch each, cache flushed before each pass (cache-control all), "
+        f"Nsight Compute, {'the median of several launches' if by_lot else 'one launch each'}, "
+        "cache flushed before each pass (cache-control all), "
         f"clocks not locked, {datetime.date.today().isoformat()}. torch {done['torch']}. Batch 1. "
         "All byte counts are per launch. Made by benchmarks/torch_attention.py; `held_out` shapes "
         "were set aside before any model was fitted.",

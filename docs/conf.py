@@ -12,6 +12,7 @@ from iosim.plot.decoding import draw_decoding
 from iosim.plot.devices import draw_devices
 from iosim.plot.figures import draw_measured, save, write_figures
 from iosim.plot.hbm import draw_hbm
+from iosim.plot.l2_walks import draw_walks
 from iosim.plot.masks import draw_masks
 from iosim.plot.training_step import draw_training_step
 from iosim.proofs.claims.recompute_figure2 import flash_step, standard_step
@@ -66,12 +67,14 @@ def setup(app: Sphinx) -> None:
             [standard_step(step, mask_pass=True), flash_step(step, (512, 256))]
         )
         errors = json.loads((HERE / "data" / "h200_hbm_errors.json").read_text(encoding="utf-8"))
+        walks = json.loads((HERE / "data" / "h200_l2_walks.json").read_text(encoding="utf-8"))
         more = {
             "measured": draw_measured(load(HERE / "data" / "h200_sweep.json")),
             "training": training,
             "decoding": draw_decoding(),
             "devices": draw_devices(),
             "hbm": draw_hbm(errors),
+            "l2_walks": draw_walks(walks),
             "masks": draw_masks(MASKS, SPARSE, words=51_200),
         }
         for name, figure in more.items():

@@ -71,7 +71,7 @@ def measure(
     rows = _rows(schedules, kernels, counters)
     return Recording(
         device=_text(device.name),
-        driver=_driver_version(),
+        driver=driver_version(),
         date=datetime.date.today().isoformat(),
         versions=versions() | {"ncu": nsight.version(ncu)},
         counters=COUNTERS,
@@ -165,7 +165,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _driver_version() -> str:
+def driver_version() -> str:
+    """Return the version of the driver, or of its API where nvidia-smi is missing."""
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi:
         query = [nvidia_smi, "--query-gpu=driver_version", "--format=csv,noheader"]

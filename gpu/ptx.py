@@ -127,6 +127,12 @@ store_2 = _instruction(
 )
 store_16 = _instruction("st.global.v4.b32 [$0], {$1,$2,$3,$4};", (), (L, I, I, I, I), effect=True)
 
+# A counter that blocks meet at: what a block did before it adds is seen by who then reads the sum.
+add_release = _instruction("red.release.gpu.global.add.u32 [$0], $1;", (), (L, I), effect=True)
+load_acquire = _instruction("ld.acquire.gpu.global.u32 $0, [$1];", (I,), (L,), effect=True)
+multiprocessor = _instruction("mov.u32 $0, %smid;", (I,), (), effect=True)
+clock = _instruction("mov.u64 $0, %clock64;", (L,), (), effect=True)  # of the multiprocessor
+
 # Two floats rounded to nearest even in one register, the first in the low half; and back.
 pack_float16 = _instruction("cvt.rn.f16x2.f32 $0, $2, $1;", (I,), (F, F))
 pack_bfloat16 = _instruction("cvt.rn.bf16x2.f32 $0, $2, $1;", (I,), (F, F))

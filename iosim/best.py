@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from iosim.errors import IosimError
 from iosim.report import Candidate, Simulation, simulate
-from iosim.schedule.registry import Family, families
+from iosim.schedule.registry import Family, Given, families
 from iosim.shape import AttentionShape
 from iosim.units import format_count
 
@@ -14,7 +14,7 @@ def best(
     shape: AttentionShape,
     sram_words: int,
     *,
-    given: Mapping[str, int] | None = None,
+    given: Given | None = None,
     hbm_bytes: int | None = None,
     direction: str = "forward",
     schedules: Mapping[str, Family] | None = None,
@@ -82,7 +82,7 @@ def _weigh(
     family: Family,
     shape: AttentionShape,
     words: int,
-    given: Mapping[str, int],
+    given: Given,
     hbm_bytes: int | None,
 ) -> _Weighed:
     """Return a schedule with its legal tile of least traffic, or why it takes no part."""

@@ -1,12 +1,13 @@
 """Between devices: the least that has to be sent, and the block that hides its transfer."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from fractions import Fraction
 
 from iosim.bounds import Bound
 from iosim.errors import IosimError
 from iosim.schedule.operations import find_operation
 from iosim.schedule.ranks import EXCHANGES, Ranks
+from iosim.schedule.relation import ranges_of
 from iosim.schedule.tree import Compute, Move, Schedule, nodes
 
 
@@ -56,18 +57,16 @@ def _rows_lacking(schedule: Schedule, ranks: Ranks, q: str, k: str) -> int:
     mine, single = queries.cut(queries.block), keys.cut(1)
     rows = 0
     for rank in range(ranks.count):
-        seen: Collection[int] = range(keys.n)
+        seen: Sequence[int] = range(keys.n)
         if schedule.mask is not None:
             seen = schedule.mask.key_range(mine, single, rank)
         rows += len(seen) - _inside(seen, *keys.range(rank))
     return shape.batch * shape.kv_heads * rows * (shape.head_dim + shape.value_dim)
 
 
-def _inside(rows: Collection[int], first: int, stop: int) -> int:
-    """Return how many of the rows lie in a range."""
-    if isinstance(rows, range) and rows.step == 1:
-        return max(min(rows.stop, stop) - max(rows.start, first), 0)
-    return sum(first <= row < stop for row in rows)
+def _inside(rows: Sequence[int], first: int, stop: int) -> int:
+    """Return how many of the rows, which rise, lie in a range."""
+    return sum(max(min(r.stop, stop) - max(r.start, first), 0) for r in ranges_of(rows))
 
 
 def overlap_rows(

@@ -1,17 +1,14 @@
 """The longest sequence that a slow memory holds, by bisection on the bytes a schedule keeps."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from iosim.errors import IosimError
 from iosim.reading.slow_memory import slow_memory
-from iosim.schedule.registry import Family
+from iosim.schedule.registry import Family, Given
 from iosim.shape import AttentionShape
 
 
-def longest(
-    family: Family, shape: AttentionShape, sizes: Mapping[str, int], capacity: int
-) -> int | None:
+def longest(family: Family, shape: AttentionShape, sizes: Given, capacity: int) -> int | None:
     """Return the most rows with which inputs, outputs and extra fit in `capacity` bytes.
 
     With n_q = n_k both grow; otherwise the keys do and the queries stay. The tile sizes are those

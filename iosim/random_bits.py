@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from iosim.errors import IosimError
 
+Places = slice | npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]  # words of 32 bits, each in 64, so that products fit
 
 ROUNDS = 10
@@ -71,12 +72,13 @@ def philox(counter: Sequence[npt.ArrayLike], key: Sequence[int]) -> tuple[Words,
 
 
 def random_words(
-    state: RandomState, heads: npt.ArrayLike, rows: slice, columns: slice
+    state: RandomState, heads: npt.ArrayLike, rows: Places, columns: Places
 ) -> npt.NDArray[np.uint32]:
     """Return a random word of 32 bits for each (head, row, column): (*heads.shape, rows, columns).
 
-    `heads` numbers heads over batch entries, batch x heads + head. The counter is (column // 4,
-    row, head, offset) and the key the seed; the column's word is the (column mod 4)-th of the four.
+    Rows and columns are a slice or an array of numbers. `heads` numbers heads over batch entries,
+    batch x heads + head. The counter is (column // 4, row, head, offset) and the key the seed; the
+    column's word is the (column mod 4)-th of the four.
 
     >>> whole = random_words(RandomState(7), [0, 1], slice(0, 5), slice(0, 9))
     >>> tile = random_words(RandomState(7), [1], slice(2, 4), slice(3, 8))
@@ -84,17 +86,19 @@ def random_words(
     True
     """
     head = np.asarray(heads, np.uint64)[..., None, None]
-    row = np.arange(rows.start, rows.stop, dtype=np.uint64)[:, None]
-    first = columns.start // 4
-    group = np.arange(first, -(-columns.stop // 4), dtype=np.uint64)
+    row, column = _numbers(rows)[:, None], _numbers(columns)
+    group, at = np.unique(column // 4, return_inverse=True)
     key = (state.seed % 2**32, state.seed >> 32)
     words = np.stack(philox((group, row, head, state.offset), key), axis=-1)
-    words = words.reshape(*words.shape[:-2], 4 * len(group))
-    return words[..., columns.start - 4 * first : columns.stop - 4 * first].astype(np.uint32)
+    return np.asarray(words[..., at, column % 4].astype(np.uint32))
+
+
+def _numbers(places: Places) -> npt.NDArray[np.int64]:
+    return np.arange(places.start, places.stop) if isinstance(places, slice) else places
 
 
 def kept(
-    state: RandomState, dropout: float, heads: npt.ArrayLike, rows: slice, columns: slice
+    state: RandomState, dropout: float, heads: npt.ArrayLike, rows: Places, columns: Places
 ) -> npt.NDArray[np.bool_]:
     """Return which elements dropout keeps, each with probability 1 - floor(dropout 2^32) / 2^32.
 

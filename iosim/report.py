@@ -1,6 +1,5 @@
 """Results as objects: what a schedule moves for a shape and a memory, beside the lower bound."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,10 @@ from iosim.reading.check import Checked, check
 from iosim.reading.count import count
 from iosim.reading.gradients import recomputed_flops
 from iosim.reading.slow_memory import SlowMemory, slow_memory
+from iosim.reading.steps import critical_path
 from iosim.reading.traffic import Traffic
 from iosim.reading.walk import Position, section, tile_name, tile_ranges, tile_words
-from iosim.schedule.registry import Family
+from iosim.schedule.registry import Family, Given
 from iosim.schedule.tree import For, Move, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.tiles import Tiles, choose_tiles
@@ -74,8 +74,8 @@ class Simulation:
         return None if self.bound is None else self.traffic.total_words / self.bound.words
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """The tile sizes and the settings, in rows, with those that the schedule chose itself."""
+    def sizes(self) -> dict[str, Any]:
+        """The tile sizes, in rows, and the settings, with those that the schedule chose itself."""
         return {**self.tiles.sizes, **self.schedule.tiles}
 
     @property
@@ -140,6 +140,7 @@ class Simulation:
             "rank_total_words": max(share.total_words for share in shares),
             "rank_flops": flops,
             "rank_balance": traffic.flops / (len(shares) * flops),
+            "critical_path_flops": critical_path(self.schedule),
         }
 
     def _chosen(self) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def simulate(
     *,
     sram_words: int | None = None,
     rule: str = "best",
-    given: Mapping[str, int] | None = None,
+    given: Given | None = None,
     hbm_bytes: int | None = None,
 ) -> Simulation:
     """Return what a schedule moves for a shape and a fast memory of `sram_words` words.
@@ -197,7 +198,7 @@ def simulate(
     )
 
 
-def _refuse_large_tile(schedule: Schedule, words: int, given: Mapping[str, int]) -> None:
+def _refuse_large_tile(schedule: Schedule, words: int, given: Given) -> None:
     """Raise IosimError if one tile of a cut axis is larger than the whole fast memory."""
     for node, loops in nodes(schedule.body):
         position = _first_blocks(loops)

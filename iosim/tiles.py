@@ -9,7 +9,7 @@ from iosim.errors import IosimError
 from iosim.reading.count import total_words
 from iosim.reading.residency import FastMemory
 from iosim.reading.walk import kept_axes, walk_body
-from iosim.schedule.registry import Family
+from iosim.schedule.registry import Family, Given
 from iosim.schedule.tree import For, Move, Node, Schedule, nodes
 from iosim.shape import AttentionShape
 from iosim.units import unknown
@@ -19,9 +19,9 @@ RULES = ("paper", "largest", "best")
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tile sizes in rows, by name, and the rule they came from ('given' for none)."""
+    """Tile sizes in rows and settings, by name, and the rule they came from ('given' for none)."""
 
-    sizes: Mapping[str, int]
+    sizes: Given
     rule: str
 
 
@@ -30,7 +30,7 @@ def choose_tiles(
     shape: AttentionShape,
     words: int | None,
     rule: str = "best",
-    given: Mapping[str, int] | None = None,
+    given: Given | None = None,
 ) -> Tiles:
     """Return the tile sizes of a schedule for M words; `given` sizes stay as they are.
 
@@ -67,9 +67,7 @@ def choose_tiles(
 class _Search:
     """The tile sizes of one schedule, shape and memory; M and all sums in words."""
 
-    def __init__(
-        self, family: Family, shape: AttentionShape, words: int, fixed: Mapping[str, int]
-    ) -> None:
+    def __init__(self, family: Family, shape: AttentionShape, words: int, fixed: Given) -> None:
         self.family = family
         self.shape = shape
         self.words = words

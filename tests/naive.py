@@ -6,8 +6,10 @@ element by element: causal, query r sees key c when c <= r + offset.
 
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate, product
+from itertools import accumulate, chain, product
 from math import isqrt, prod
+
+import naive_ranks
 
 from iosim.schedule import Compute, For, Move, Schedule
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
@@ -26,11 +28,13 @@ DIRECTIONS = {"load": "read", "store": "write", "add": "add"}
 EXCHANGES = ("receive", "send", "shift")
 
 
-# Which blocks of another axis rank r of p visits, by the name of the relation.
+# Which blocks of another axis rank r of p visits, by the name of the relation, in order.
 VISITS = {
     "Own": lambda r, p: [r],
-    "Others": lambda r, p: [s for s in range(p) if s != r],
-    "Butterfly": lambda r, p: [s for s in range(p) if (r ^ s).bit_count() == 1],
+    "Others": lambda r, p: [(r - k) % p for k in range(1, p)],
+    "Butterfly": lambda r, p: [
+        s for s in sorted(range(p), key=lambda s: r ^ s) if (r ^ s).bit_count() == 1
+    ],
 }
 
 
@@ -184,15 +188,23 @@ class Run:
     """A whole run of a schedule, block by block: what moved, what was held, what was computed.
 
     `tensors` and `lines` map (name or text, direction) to words. On several devices, `shares` maps
-    (rank, way) to words, or FLOPs, where a way is a direction, "send", "receive" or "flops".
+    (rank, way) to words, or FLOPs, where a way is a direction, "send", "receive" or "flops", and
+    `steps` maps (rank, step) to FLOPs: a step begins with each block in which something is sent.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self.seen = visible_of(schedule.shape)
+        if schedule.tiles.get("layout", "contiguous") != "contiguous":
+            dealt = schedule.tiles["ranks"], schedule.tiles["layout"]
+            rows, columns = (
+                [*chain(*naive_ranks.dealt(n, *dealt))] for n in (len(self.seen), len(self.seen[0]))
+            )
+            self.seen = [[self.seen[r][c] for c in columns] for r in rows]
         self.tensors: dict[tuple[str, str], int] = {}
         self.lines: dict[tuple[str, str], int] = {}
         self.bytes: dict[str, int] = {"read": 0, "write": 0, "add": 0, "interconnect": 0}
         self.shares: dict[tuple[int, str], int] = {}
+        self.step, self.steps = 0, {}
         self.count = 1 if schedule.ranks is None else schedule.ranks.count
         self.held: dict[tuple, tuple[int, int]] = {}
         self.peak_words = self.peak_bytes = self.flops = 0
@@ -203,7 +215,9 @@ class Run:
     def _run(self, body, where):
         for node in body:
             if isinstance(node, For):
+                linked = type(node.relation).__name__ in VISITS and sends(node.body)
                 for rows in self._blocks(node, where):
+                    self.step = 0 if node.dim.index == "rank" else self.step + linked
                     at = {node.dim.name: rows}
                     if node.dim.index:
                         number = rows[0] // node.dim.block
@@ -219,6 +233,9 @@ class Run:
                 flops = FLOPS[node.operation](*sizes)
                 self.flops += flops
                 self._share(where, "flops", flops)
+                if "rank" in where:
+                    at = where["rank"][0], self.step
+                    self.steps[at] = self.steps.get(at, 0) + flops
 
     def _blocks(self, loop, where):
         """The blocks that a loop visits: all, or those of the rows that its parent stands at."""
@@ -284,6 +301,14 @@ class Run:
             for table, at in ((self.tensors, tensor.name), (self.lines, move.line)):
                 table[at, direction] = table.get((at, direction), 0) + words
             self.bytes[direction] += words * ITEM_BYTES[tensor.dtype]
+
+
+def sends(body):
+    """Whether something passes between devices in a body."""
+    return any(
+        sends(node.body) if isinstance(node, For) else getattr(node, "kind", "") in EXCHANGES
+        for node in body
+    )
 
 
 # Bounds, in exact arithmetic, from what their statements say.

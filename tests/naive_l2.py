@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from iosim.device.l2 import Cache, Grid, Pace
+from iosim.device.walks import Walk
 
 MASK = (1 << 64) - 1
 
@@ -56,8 +57,7 @@ class L2:
         lines.insert(0, [unit, dirty])
         return False
 
-    def access(self, start: int, size: int, part: int, kind: str) -> int:
-        fetched = 0
+    def access(self, start: int, size: int, part: int, kind: str) -> None:
         for unit in range(-(-start // self.cache.unit_bytes), start + size):
             if unit * self.cache.unit_bytes >= start + size:
                 break
@@ -65,21 +65,15 @@ class L2:
             missing = False
             if kind == "load":
                 self.counts["looked"] += 1
-                copies = [p for p in range(self.cache.parts) if p != part]
-                copied = any(unit == e[0] for p in copies for e in self.lines(p, unit))
                 if not self.use(part, unit):
-                    missing = not copied
-                    self.counts["copied"] += copied
+                    missing = part == home or not self.use(home, unit)
+                    self.counts["copied"] += not missing
             else:
                 there = self.use(home, unit, dirty=1)
                 missing = kind == "add" and not there
-                if kind == "store" and self.cache.parts == 2:
-                    self.use(1 - home, unit)
-            fetched += missing
+            self.counts["read"] += missing
             self.counts["first"] += missing and unit not in self.seen
             self.seen.add(unit)
-        self.counts["read"] += fetched
-        return fetched
 
 
 def block(l2: L2, grid: Grid, pace: Pace, slot: int, number: int, part: int) -> Iterator[float]:
@@ -95,7 +89,7 @@ def block(l2: L2, grid: Grid, pace: Pace, slot: int, number: int, part: int) -> 
     first = head // grid.owner_group * grid.owner_rows + owners[0]
     read = grid.owner_row_read
     l2.access(grid.at_owner + first * read, len(owners) * read, part, "load")
-    l2.access(grid.at_tile_store + slot * grid.tile_store, grid.tile_store, part, "spill")
+    l2.access(grid.at_tile_store + slot * grid.tile_store, grid.tile_store, part, "store")
     yield pace.start_rows
     rows = list(range(grid.stream_rows))
     if grid.causal and grid.owner_is_query:
@@ -115,19 +109,16 @@ def block(l2: L2, grid: Grid, pace: Pace, slot: int, number: int, part: int) -> 
         start = j * grid.step_rows  # a step is loaded from its first row on
         count = blocks[j][-1] + 1 - start
         base = head // grid.stream_group * grid.stream_rows + start
-        fetched = 0
         for tensor in range(grid.stream_tensors):
             at = grid.at_stream + tensor * grid.stream_bytes + base * row_bytes
-            fetched += l2.access(at, count * row_bytes, part, "load")
+            l2.access(at, count * row_bytes, part, "load")
         at = grid.at_add + (head * grid.stream_rows + start) * grid.stream_add
         l2.access(at, count * grid.stream_add, part, "add")
-        l2.access(grid.at_step_store + slot * grid.step_store, grid.step_store, part, "spill")
+        l2.access(grid.at_step_store + slot * grid.step_store, grid.step_store, part, "store")
         l2.counts["steps"] += 1
         wait = count + math.sqrt(count) * math.sqrt(pace.drift) * chance(
             pace.seed, number, step + 1
         )
-        if pace.stall > 0:
-            wait += count * pace.stall * fetched / (count * grid.stream_row / l2.cache.unit_bytes)
         if step == len(visited) - 1:
             finish(l2, grid, slot, (head * grid.splits + split) * grid.owner_rows, owners, part)
         yield -max(wait, 0.1 * count)  # negative: a time that depends on who shares the SM
@@ -142,14 +133,14 @@ def finish(l2: L2, grid: Grid, slot: int, base: int, owners: range, part: int) -
     l2.access(grid.at_tile_store + slot * grid.tile_store, grid.tile_load, part, "load")
 
 
-def run(cache: Cache, grid: Grid, pace: Pace) -> dict[str, int]:
+def run(cache: Cache, grid: Grid, pace: Pace, sides: list[int]) -> dict[str, int]:
     """Run a grid to its end and return what was counted, in sampled lines."""
     l2 = L2(cache)
     total = grid.heads * grid.tiles * grid.splits
     slots = min(grid.slots, total)
     waiting = list(range(slots, total))
     mine = {s: list(range(s, total, slots)) if grid.static else [s] for s in range(slots)}
-    resident = Counter(s % grid.sms for s in range(slots))
+    on_sm = {sm: list(range(sm, slots, grid.sms)) for sm in range(grid.sms)}  # oldest first
     working: dict[int, Iterator[float]] = {}
     heap = [(0.0, slot) for slot in range(slots)]
     while heap:
@@ -162,18 +153,38 @@ def run(cache: Cache, grid: Grid, pace: Pace) -> dict[str, int]:
             elif waiting and not grid.static:
                 number = waiting.pop(0)
             else:
-                resident[sm] -= 1
+                on_sm[sm].remove(slot)
                 continue
-            working[slot] = block(l2, grid, pace, slot, number, sm % cache.parts)
+            if not grid.persistent:
+                on_sm[sm].sort(key=slot.__eq__)  # now the youngest
+            working[slot] = block(l2, grid, pace, slot, number, sides[sm])
             wait = next(working[slot])
         if wait < 0:
             wait = -wait
             if grid.per_sm > 1:
-                free = grid.per_sm - resident[sm]
-                wait *= 1.0 - (1.0 - pace.alone) * free / (grid.per_sm - 1)
+                others = grid.per_sm - 1
+                wait *= 1.0 - (1.0 - pace.alone) * (grid.per_sm - len(on_sm[sm])) / others
+                wait *= 1.0 + (pace.younger - 1.0) * on_sm[sm].index(slot) / others
         heapq.heappush(heap, (now + wait, slot))
     dirty = sum(entry[1] for lines in l2.sets.values() for entry in lines)
     return {name: l2.counts[name] for name in ("read", "written", "looked", "copied", "first")} | {
         "steps": l2.counts["steps"],
         "dirty": dirty,
     }
+
+
+def walk_reads(l2: L2, walk: Walk, sides: tuple[int, ...]) -> int:
+    """Walk, every block for itself, and return the sampled lines read from HBM."""
+    blocks = sorted(zip(walk.lags, sides, strict=True))
+    order = list(range(walk.chunks))
+    visits = []
+    for number in range(walk.passes):
+        visits += order[::-1] if walk.up_and_down and number % 2 else order
+    unit = l2.cache.unit_bytes
+    for step in range(len(visits) + max(walk.lags)):
+        for line in range(0, walk.chunk_bytes, unit):
+            for lag, part in blocks:
+                if lag <= step < lag + len(visits):
+                    start = visits[step - lag] * walk.chunk_bytes + line
+                    l2.access(start, min(unit, walk.chunk_bytes - line), part, "load")
+    return l2.counts["read"]

@@ -27,6 +27,21 @@ def cut(n, ranks):
     return [slice(first, min(first + block, n)) for first in range(0, n, block)]
 
 
+def dealt(n, ranks, layout):
+    """The rows of each rank, one by one, in the order in which it holds them."""
+    shards = [list(range(n))[rows] for rows in cut(n, ranks)]
+    if layout == "zigzag":  # half a shard from either end of what is left, the rest to the last
+        left = list(range(n))
+        for rank, block in enumerate(map(len, shards[:-1])):
+            back = block // 2
+            shards[rank] = left[: block - back] + left[len(left) - back :]
+            left = left[block - back : len(left) - back]
+        shards[-1] = left
+    elif layout == "striped":
+        shards = [[row for row in range(n) if row % ranks == rank] for rank in range(ranks)]
+    return shards
+
+
 def partial(q, k, v, seen):
     """Maximum, sum and unnormalised output of each query over these keys, query by query."""
     heads, n_q, d = q.shape
@@ -61,16 +76,16 @@ def finish(state):
     return a / np.where(l == 0, 1, l)[..., None]
 
 
-def ring(q, k, v, seen, ranks):
+def ring(q, k, v, seen, ranks, layout):
     """Each rank keeps its queries; keys and values go round, from each rank to the next."""
     post = Post(ranks)
-    rows, columns = cut(q.shape[1], ranks), cut(k.shape[1], ranks)
+    rows, columns = dealt(q.shape[1], ranks, layout), dealt(k.shape[1], ranks, layout)
     held = [(r, k[:, columns[r]], v[:, columns[r]]) for r in range(ranks)]
     states = [None] * ranks
     for step in range(ranks):
         for r in range(ranks):
             owner, keys, values = held[r]
-            found = partial(q[:, rows[r]], keys, values, seen[rows[r], columns[owner]])
+            found = partial(q[:, rows[r]], keys, values, seen[np.ix_(rows[r], columns[owner])])
             states[r] = found if step == 0 else merge(states[r], found)
         if step < ranks - 1:
             moved = [None] * ranks
@@ -78,7 +93,10 @@ def ring(q, k, v, seen, ranks):
                 owner, keys, values = held[r]
                 moved[(r + 1) % ranks] = (owner, *post.send(r, (r + 1) % ranks, keys, values))
             held = moved
-    return np.concatenate([finish(state) for state in states], axis=1), post
+    output = np.empty((*q.shape[:2], v.shape[2]))
+    for own, state in zip(rows, states, strict=True):
+        output[:, own] = finish(state)
+    return output, post
 
 
 def ulysses(q, k, v, seen, ranks):

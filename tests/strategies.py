@@ -16,6 +16,7 @@ FORWARD = tuple(families("forward"))
 BACKWARD = tuple(families("backward"))
 ONE_DEVICE = tuple(n for n, known in families().items() if "ranks" not in known.settings)
 NESTED = ("flash2_packed", "split_kv")  # which may cut the keys within splits and pages
+LAYOUTS = ("contiguous", "zigzag", "striped")  # of a ring
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -103,19 +104,23 @@ def tiles(draw, family, shape):
         for name in names
         if name in rows
     }
+    if "layout" in names:
+        able = [layout for layout in LAYOUTS if rank_counts(family, shape, layout=layout)]
+        sizes["layout"] = draw(st.sampled_from(able))
     if "ranks" in names:
-        sizes["ranks"] = draw(st.sampled_from(rank_counts(family, shape)))
+        laid = {name: sizes[name] for name in ("layout",) if name in sizes}
+        sizes["ranks"] = draw(st.sampled_from(rank_counts(family, shape, **laid)))
     return sizes
 
 
-def rank_counts(family, shape, most=5):
-    """The numbers of ranks for which a schedule can be built."""
-    return [ranks for ranks in range(1, most + 1) if _builds(family, shape, ranks)]
+def rank_counts(family, shape, most=5, **settings):
+    """The numbers of ranks for which a schedule can be built with some other settings."""
+    return [ranks for ranks in range(1, most + 1) if _builds(family, shape, ranks, settings)]
 
 
-def _builds(family, shape, ranks):
+def _builds(family, shape, ranks, settings):
     try:
-        family.build(shape, **dict.fromkeys(family.tiles, 1), ranks=ranks)
+        family.build(shape, **dict.fromkeys(family.tiles, 1), ranks=ranks, **settings)
     except IosimError:
         return False
     return True
@@ -127,7 +132,7 @@ class Case:
 
     name: str
     shape: AttentionShape
-    tiles: dict[str, int]
+    tiles: dict[str, int | str]
 
     @property
     def schedule(self):

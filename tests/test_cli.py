@@ -238,6 +238,7 @@ def test_values(tmp_path: Path) -> None:
         "pack": "None",
         "page_size": "None",
         "ranks": "None",
+        "layout": "None",
         "form": "'csv'",
         "output": "None",
     }

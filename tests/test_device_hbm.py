@@ -57,6 +57,8 @@ def launches(draw: st.DrawFn) -> Launch:
         order=draw(st.sampled_from(["blocks-first", "heads-first"])),
         tiles_descending=draw(st.booleans()),
         splits=draw(st.sampled_from([1, 1, 3])),
+        alone_time=draw(st.sampled_from([None, 0.5])),
+        younger_time=draw(st.sampled_from([None, 1.0, 1.5])),
     )
 
 
@@ -64,8 +66,9 @@ def small(sms: int, ways: int, lines: int, **fitted: float) -> Profile:
     """Return a device with a tiny L2."""
     l2_bytes = lines * 128
     machine = replace(H200.machine, sms=sms, l2_bytes=l2_bytes)
+    runs = (sms - sms // 2, sms // 2)
     values = {**H200.fitted, "usable_share": 1.0, "page_bytes": 1024, "start_rows": 3, **fitted}
-    return replace(H200, machine=machine, l2_ways=ways, fitted=values)
+    return replace(H200, machine=machine, l2_ways=ways, side_runs=runs, fitted=values)
 
 
 @settings(max_examples=150, deadline=None)
@@ -76,21 +79,18 @@ def small(sms: int, ways: int, lines: int, **fitted: float) -> Profile:
     st.sampled_from([16, 64, 200]),
     st.sampled_from([1, 2]),
     st.floats(0, 1),
-    st.sampled_from([0.0, 0.3]),
     st.data(),
 )
-def test_the_twin_counts_the_same(launch, sms, ways, lines, parts, stray, stall, data):  # type: ignore[no-untyped-def]
-    device = replace(
-        small(sms, ways, lines, stray_share=stray, stall_share=stall),
-        l2_partitions=parts,
-    )
+def test_the_twin_counts_the_same(launch, sms, ways, lines, parts, stray, data):  # type: ignore[no-untyped-def]
+    device = replace(small(sms, ways, lines, stray_share=stray), l2_partitions=parts)
+    sides = data.draw(st.lists(st.integers(0, parts - 1), min_size=sms, max_size=sms))
     cache, grid, pace, size = plan(launch, device, sample=1, seed=data.draw(st.integers(0, 99)))
     grid = grid._replace(step_rows=launch.stream_block)
     tags = np.full((cache.parts, cache.sets, cache.ways), l2.EMPTY, dtype=np.int64)
     seen = np.zeros(size // cache.unit_bytes + 1, dtype=np.uint8)
     counts = np.zeros(l2.COUNTS, dtype=np.int64)
-    l2.run(tags, seen, cache, grid, pace, counts)
-    assert naive_l2.run(cache, grid, pace) == {
+    l2.run(tags, seen, np.array(sides), cache, grid, pace, counts)
+    assert naive_l2.run(cache, grid, pace, sides) == {
         "read": counts[l2.READ],
         "written": counts[l2.WRITTEN],
         "looked": counts[l2.LOOKED],

@@ -15,6 +15,7 @@ import pytest
 import test_check
 import test_decoding
 import test_execute
+import test_layouts
 import test_nested
 import test_ranks
 import test_tree
@@ -235,7 +236,7 @@ MODULES = (
     *(f"schedule.{name}" for name in (
         "tree", "structure", "relation", "registry", "operations", "attention", "listing",
         "standard", "standard_tiled", "flash1", "flash2", "dropout", "dropout_backward",
-        "ranks", "ring", "ulysses", "tree_decoding",
+        "layouts", "ranks", "ring", "ulysses", "tree_decoding",
         "flash2_packed", "split_kv", "paging", "nested",
         "attention_backward", "standard_backward", "flash1_backward", "flash2_backward",
     )),
@@ -244,7 +245,7 @@ MODULES = (
     )),
     *(f"reading.{name}" for name in (
         "count", "check", "gradients", "execute", "pages", "formula", "residency", "walk", "extent",
-        "traffic", "lockstep", "holdings", "rank_extent",
+        "traffic", "lockstep", "holdings", "rank_extent", "steps",
     )),
 )  # fmt: skip
 
@@ -270,7 +271,7 @@ def raises_of(module: str) -> dict[tuple[str, int], str]:
 def all_mistakes(folder: Path) -> list[Callable[[], object]]:
     zeros = np.zeros((8, 4))
     actions = [action for action, _ in EXAMPLES.values()]
-    for refused in (test_tree.REFUSED, test_nested.REFUSED, test_ranks.WRONG):
+    for refused in (test_tree.REFUSED, test_nested.REFUSED, test_ranks.WRONG, test_layouts.WRONG):
         actions += [build for build, _ in refused.values()]
     for schedule, _ in test_check.WRONG.values():
         actions += [

@@ -60,13 +60,19 @@ def test_the_bars_are_the_work_of_the_ranks() -> None:
     ax = Figure().subplots()
     causal = AttentionShape(4096, 4096, 64, heads=8, causal=True)
     draw_balance(causal, ax, ranks=4)
-    ring, ulysses = ax.containers
-    for bars, name in ((ring, "ring"), (ulysses, "ulysses")):
+    ring, zigzag, ulysses = ax.containers
+    for bars, name, layout in (
+        (ring, "ring", "contiguous"),
+        (zigzag, "ring", "zigzag"),
+        (ulysses, "ulysses", None),
+    ):
         drawn = [bar.get_height() * 1e12 for bar in bars]
-        assert drawn == pytest.approx([share.flops for share in shares(name, causal, 4)])
+        assert drawn == pytest.approx([share.flops for share in shares(name, causal, 4, layout)])
+    assert zigzag[0].get_facecolor() != ring[0].get_facecolor() == ring[0].get_edgecolor()
     flops = [share.flops for share in shares("ring", causal, 4)]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [
         f"ring: mean {sum(flops) / 4 / max(flops):.0%} of the most",
+        "ring, zigzag: mean 100% of the most",
         "ulysses: mean 100% of the most",
     ]
     assert "TFLOP" in ax.get_ylabel()

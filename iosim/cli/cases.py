@@ -212,6 +212,7 @@ SETTINGS = {
     "pack": "flash2_packed",
     "page_size": "flash2_packed",
     "ranks": "ring",
+    "layout": "ring",
 }
 
 
@@ -227,7 +228,7 @@ def _check_settings(options: dict[str, Any], chosen: Sequence[Family]) -> None:
 
 def given_tiles(
     options: dict[str, Any], settings: Collection[str] = ()
-) -> Iterator[dict[str, int]]:
+) -> Iterator[dict[str, Any]]:
     """Yield the tile sizes and settings that options state, one mapping for each combination.
 
     That is --br, --bc and the options of those settings. Raises IosimError where --tiles is to
@@ -244,7 +245,15 @@ def given_tiles(
 
 
 def with_settings(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns of a table with those of the settings that any record has, behind bc."""
-    own = [name for name in SETTINGS if any(record.get(name) for record in records)]
+    """Return the columns of a table with those of the settings that any record has, behind bc.
+
+    Left out is a setting that is in all of them what goes without saying.
+    """
+    plain = {"layout": "contiguous"}
+    own = [
+        name
+        for name in SETTINGS
+        if any(record.get(name) not in (None, plain.get(name)) for record in records)
+    ]
     place = columns.index("bc") + 1
     return [*columns[:place], *own, *columns[place:]]

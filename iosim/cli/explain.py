@@ -1,6 +1,7 @@
 """`iosim explain`: a schedule's listing with the traffic of each line, formula and number."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from iosim.cli.cases import SETTINGS, simulations
 from iosim.output import render, write_text
 from iosim.reading.extent import pair_meaning
 from iosim.reading.formula import Formula, Polynomial, formula
+from iosim.reading.steps import critical_path
 from iosim.reading.unmet import unmet_words
 from iosim.report import Simulation
 from iosim.schedule.listing import Line, line_numbers, listing
@@ -182,6 +184,18 @@ def _between_devices(run: Simulation, found: Formula) -> Iterator[str]:
         for way in ("send", "receive", "total")
     )
     yield f"a device sends at most {sent} words, receives {received}, and reads and writes {moved}"
+    words, flops = (
+        format_count(round(Fraction(of_all, len(shares))))
+        for of_all in (traffic.total_words, traffic.flops)
+    )
+    yield (
+        f"a device computes at most {format_count(max(share.flops for share in shares))} FLOPs; "
+        f"on average it reads and writes {words} words and computes {flops} FLOPs"
+    )
+    yield (
+        "critical path: the busiest device of each step computes "
+        f"{format_count(critical_path(run.schedule))} FLOPs in all"
+    )
     if run.interconnect is not None:
         yield (
             f"lower bound between devices ({run.interconnect.name}) "

@@ -207,6 +207,12 @@ tiles = click.option(
     "fits, or the one of the least traffic.",
 )
 ranks = click.option("--ranks", type=SWEEP, help="Devices, for ring, ulysses and tree_decoding: p.")
+layout = click.option(
+    "--layout",
+    type=NAMES,
+    help="Which rows a device holds, for ring: contiguous, zigzag or striped.  [default: "
+    "contiguous]",
+)
 splits = click.option(
     "--splits", type=SWEEP, help="Splits of the keys, for split_kv.  [default: 2]"
 )
@@ -236,7 +242,7 @@ shape = _family(
     *(causal, align, mask, dropout),
 )
 memory = _family(sram, device)
-tile_sizes = _family(br, bc, splits, pack, page_size, ranks, tiles)
+tile_sizes = _family(br, bc, splits, pack, page_size, ranks, layout, tiles)
 results = _family(form, output)
 simulation = _family(schedule, shape, memory, tile_sizes, results)
 

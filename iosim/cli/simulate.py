@@ -56,7 +56,8 @@ def simulate(direction: str | None, form: str, output: Path | None, **given: Any
 
     With --ranks, words and bytes cover all devices; interconnect words are sent by one rank and
     received by another, and the send, receive and rank columns have the most of any rank.
-    rank_balance is the mean of the ranks' FLOPs over the most of one.
+    rank_balance is the mean of the ranks' FLOPs over the most of one, and critical_path_flops, in
+    JSON and CSV, the most of one in each step, summed over the steps.
     """
     records = [run.to_dict() for run in passes(given, SCHEDULES, direction)]
     text = _tables(records) if form == "table" else render(records, form)

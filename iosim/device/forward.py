@@ -96,6 +96,9 @@ def forward_launch(
         persistent=grid if facts.persistent else None,
         splits=splits,
     )
+    alone, younger = facts.pace_by_width.get(str(known.width), (None, None))
+    drift = facts.drift_by_width.get(str(known.width))
+    launch = replace(launch, alone_time=alone, younger_time=younger, drift_rows=drift)
     bytes_of = facts.spill_bytes_by_width.get(str(known.width))
     if bytes_of is None or splits > 1:
         return launch

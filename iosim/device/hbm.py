@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 SAMPLE = 64  # one line of so many is followed, in one set of so many
 STEP_ROWS = 128  # streamed rows from one event of a block to the next
-SEED = 1
+SEED = 0
+GPC = 17  # SMs of a cluster, about
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def simulate(launch: Launch, profile: Profile, *, seed: int = SEED) -> HbmTraffi
     tags = np.full((cache.parts, cache.sets, cache.ways), l2.EMPTY, dtype=np.int64)
     seen = np.zeros(size // cache.unit_bytes + 1, dtype=np.uint8)
     counts = np.zeros(l2.COUNTS, dtype=np.int64)
-    l2.run(tags, seen, cache, grid, pace, counts)
+    l2.run(tags, seen, sides(profile, seed), cache, grid, pace, counts)
     read, written, looked, first = (
         int(counts[place]) * cache.unit_bytes
         for place in (l2.READ, l2.WRITTEN, l2.LOOKED, l2.FIRST)
@@ -62,6 +63,17 @@ def simulate(launch: Launch, profile: Profile, *, seed: int = SEED) -> HbmTraffi
         + (int(profile.fitted["write_slack_bytes"]) if others else 0),
         l2_read=looked,
     )
+
+
+def sides(profile: Profile, seed: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return the partition that each SM reads through, SMs in the order that blocks come to them.
+
+    Blocks go to all SMs of one cluster (GPC) before the next, beginning with another one at each
+    launch.
+    """
+    runs = profile.side_runs
+    found = np.repeat(np.arange(len(runs)) % profile.l2_partitions, runs)
+    return np.roll(found, -GPC * seed)
 
 
 def plan(
@@ -126,6 +138,7 @@ def plan(
         owner_is_query=launch.owner_is_query,
         keys_descending=launch.stream_descending,
         static=launch.static,
+        persistent=launch.persistent is not None,
         heads_first=launch.order == "heads-first",
         tiles_descending=launch.tiles_descending,
         splits=launch.splits,
@@ -141,10 +154,10 @@ def plan(
         at_tile_store=starts["tile"],
     )
     pace = Pace(
-        alone=fitted["alone_time"],
+        alone=fitted["alone_time"] if launch.alone_time is None else launch.alone_time,
+        younger=fitted["younger_time"] if launch.younger_time is None else launch.younger_time,
         start_rows=fitted["start_rows"],
-        drift=fitted["drift_rows"],
-        stall=fitted["stall_share"],
+        drift=fitted["drift_rows"] if launch.drift_rows is None else launch.drift_rows,
         seed=seed,
     )
     return cache, grid, pace, end

@@ -37,7 +37,9 @@ class Facts:
     whether dQ is set to zero, `partial_sectors` whether stores of parts of sectors raise the bytes
     by an amount that nobody knows before, `spills` whether registers come back through L2;
     `spill_bytes_by_width` are the bytes of a block that it stores at each step, stores at a tile's
-    start and loads at its end.
+    start and loads at its end; `pace_by_width` are the times of a row for a block alone on its SM
+    and for the youngest of several, where the oldest takes 1, `drift_by_width` the variance in
+    rows^2 that each row adds to a block's time.
     `in_step`, `in_step_causal` and `merged_share` say how many requests merge before L2
     (`merging`). `grid` says what x, y and z of the grid count, `grid_unsplit` what they count where
     the flag `split` is not set. `flags` are the names of the true-or-false arguments at the end of
@@ -75,6 +77,8 @@ class Facts:
     spill_bytes_by_width: Mapping[str, tuple[int, int, int]] = field(
         default_factory=dict, hash=False
     )
+    pace_by_width: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    drift_by_width: Mapping[str, float] = field(default_factory=dict, hash=False)
     causal_align: Alignment = "bottom-right"
 
 

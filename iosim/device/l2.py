@@ -4,11 +4,12 @@ One event is one block of threads taking its next step: loading Q, visiting the 
 stream, or storing its results. The block that is furthest behind in time goes next. Only one line
 in `sample` is followed, in as small a part of the sets, and every count is of such lines.
 
-The cache: SMs are divided between `parts` partitions. An SM looks up in its own partition and puts
-there what it reads; a line that is missing is copied from the other partition if that holds it, and
-else comes from HBM. Stores and additions go to the line's home, a partition chosen by its address;
-results are put into the other partition as well (so it fitted best), spilled registers are not.
+The cache: SMs are divided between `parts` partitions, and every line has a home among them, chosen
+by its address. An SM looks up in its own partition; a line that is missing there is fetched from
+its home, and if that misses, too, from HBM. It stays in both. Stores and additions go to the home.
 Within a set, the line that was not used for the longest time makes room (LRU).
+
+Blocks that share an SM do not share it evenly: the one that has been there longest goes first.
 
 All compiled code is in this file: numba drops what it stored on disk only if this file changes.
 """
@@ -30,13 +31,14 @@ STEPS: Final = 5
 TIME: Final = 6
 COUNTS: Final = 7
 
+NEVER: Final = 1 << 62  # the birth of a block that has ended
+
 #: A place of a set that holds no line; a line is kept as 2 x its number, + 1 if it is dirty.
 EMPTY: Final = -2
 
 LOAD: Final = 0
 STORE: Final = 1
 ADD: Final = 2
-SPILL: Final = 3  # a store of what no other SM will read
 
 
 class Cache(NamedTuple):
@@ -74,6 +76,7 @@ class Grid(NamedTuple):
     owner_is_query: bool
     keys_descending: bool
     static: bool
+    persistent: bool
     heads_first: bool
     tiles_descending: bool
     splits: int
@@ -92,15 +95,16 @@ class Grid(NamedTuple):
 class Pace(NamedTuple):
     """How blocks run: times are in streamed rows, a block that shares its SM needs one for each.
 
-    `alone` is the time of a row for a block alone on its SM; `start_rows` what starting and ending
-    a tile takes; `drift` the variance in rows^2 that each row adds to a block's time; `stall` the
-    share by which rows that come from HBM take longer.
+    Of the blocks that share an SM the one that started first takes a time of 1 for a row, the one
+    that started last `younger`; a block alone on its SM takes `alone`. `start_rows` is what
+    starting and ending a tile takes; `drift` the variance in rows^2 that each row adds to a
+    block's time.
     """
 
     alone: float
+    younger: float
     start_rows: float
     drift: float
-    stall: float
     seed: int
 
 
@@ -171,19 +175,10 @@ def touch(lines: Any, line: int, dirty: int) -> Any:
 
 
 @compiled
-def holds(lines: Any, line: int) -> bool:
-    """Return whether a set holds `line`; nothing changes."""
-    found = False
-    for way in range(lines.size):
-        found |= lines[way] >> 1 == line
-    return found
-
-
-@compiled
 def access(
     tags: Any, seen: Any, cache: Cache, counts: Any, start: int, size: int, part: int, kind: int
-) -> int:
-    """Access the sampled lines of `size` bytes from address `start`; return how many HBM gave."""
+) -> None:
+    """Access the sampled lines of `size` bytes from address `start`."""
     first = (start + cache.unit_bytes - 1) // cache.unit_bytes
     stop = (start + size + cache.unit_bytes - 1) // cache.unit_bytes
     fetched = 0
@@ -196,9 +191,13 @@ def access(
             evicted = touch(tags[part, place], unit, 0)
             if evicted >= 0:
                 counts[WRITTEN] += evicted
-                if cache.parts == 2 and holds(tags[1 - part, place], unit):
+                there = 0
+                if home != part:
+                    there = touch(tags[home, place], unit, 0)
+                if there < 0:
                     counts[COPIED] += 1
                 else:
+                    counts[WRITTEN] += there
                     fetched += 1
         else:
             evicted = touch(tags[home, place], unit, 1)
@@ -206,15 +205,10 @@ def access(
                 counts[WRITTEN] += evicted
                 if kind == ADD:
                     fetched += 1
-            if kind == STORE and cache.parts == 2:
-                evicted = touch(tags[1 - home, place], unit, 0)
-                if evicted >= 0:
-                    counts[WRITTEN] += evicted
         if not seen[unit]:
             seen[unit] = 1
             counts[FIRST] += fetched - before
     counts[READ] += fetched
-    return fetched
 
 
 @inlined
@@ -251,12 +245,25 @@ def rows_of(tile: int, split: int, grid: Grid) -> Any:
     return start // grid.step_rows * grid.step_rows, stop
 
 
+@inlined
+def pace_of(slot: int, born: Any, resident: int, grid: Grid, pace: Pace) -> float:
+    """Return the time of a row for a block among those that are `resident` on its SM."""
+    older = 0
+    for other in range(slot % grid.sms, born.size, grid.sms):
+        older += born[other] < born[slot]
+    free = grid.per_sm - resident
+    shared: float = 1.0 - (1.0 - pace.alone) * free / (grid.per_sm - 1)
+    return shared * (1.0 + (pace.younger - 1.0) * older / (grid.per_sm - 1))
+
+
 @compiled
-def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any) -> None:
+def run(
+    tags: Any, seen: Any, sides: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any
+) -> None:
     """Run a grid to its end; add to `counts` (int64, COUNTS places) and leave the cache as it is.
 
     `tags` is int64 (parts, sets, ways), EMPTY where no line is; `seen` uint8, 1 for each sampled
-    line ever touched. Blocks are dispatched in the
+    line ever touched; `sides` int64, the partition of each SM. Blocks are dispatched in the
     order of the grid, to SM 0, 1, ... for the first on each, then the second; who is done takes
     the next tile. Ties in time go to the lower slot.
     """
@@ -268,6 +275,7 @@ def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any)
     taken = np.zeros(slots, dtype=np.int64)
     position = np.zeros(slots, dtype=np.int64)
     resident = np.zeros(grid.sms, dtype=np.int64)
+    born = np.arange(slots)  # who came first; the blocks of a persistent grid stay who they are
     for slot in range(slots):
         resident[slot % grid.sms] += 1
     following = slots
@@ -277,7 +285,7 @@ def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any)
     while running > 0:
         now, slot = when[0], who[0]
         sm = slot % grid.sms
-        part = sm % cache.parts
+        part = sides[sm]
         wait = 0.0
         if number[slot] < 0:
             following_tile = following
@@ -290,12 +298,15 @@ def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any)
             taken[slot] += 1
             if following_tile >= total:
                 resident[sm] -= 1
+                born[slot] = NEVER
                 counts[TIME] = max(counts[TIME], np.int64(now))
                 running -= 1
                 when[0], who[0] = when[running], who[running]
             else:
                 number[slot] = following_tile
                 position[slot] = 0
+                if not grid.persistent:
+                    born[slot] = following_tile
                 head, tile, split = tile_of(following_tile, grid)
                 first = tile * grid.owner_block
                 rows = min(grid.owner_block, grid.owner_rows - first)
@@ -303,7 +314,7 @@ def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any)
                 size = rows * grid.owner_row_read
                 access(tags, seen, cache, counts, grid.at_owner + at, size, part, LOAD)
                 at = grid.at_tile_store + slot * grid.tile_store
-                access(tags, seen, cache, counts, at, grid.tile_store, part, SPILL)
+                access(tags, seen, cache, counts, at, grid.tile_store, part, STORE)
                 wait = pace.start_rows
                 when[0] = now + wait
         else:
@@ -317,28 +328,23 @@ def run(tags: Any, seen: Any, cache: Cache, grid: Grid, pace: Pace, counts: Any)
                 first = start + step * grid.step_rows
                 rows = min(grid.step_rows, stop - first)
                 at = grid.at_stream + (head // grid.stream_group * grid.stream_rows + first) * row
-                fetched = 0
                 for _ in range(grid.stream_tensors):
-                    fetched += access(tags, seen, cache, counts, at, rows * row, part, LOAD)
+                    access(tags, seen, cache, counts, at, rows * row, part, LOAD)
                     at += grid.stream_bytes
                 if grid.stream_add:
                     at = grid.at_add + (head * grid.stream_rows + first) * grid.stream_add
                     access(tags, seen, cache, counts, at, rows * grid.stream_add, part, ADD)
                 if grid.step_store:
                     at = grid.at_step_store + slot * grid.step_store
-                    access(tags, seen, cache, counts, at, grid.step_store, part, SPILL)
+                    access(tags, seen, cache, counts, at, grid.step_store, part, STORE)
                 position[slot] += 1
                 counts[STEPS] += 1
                 wait = rows + math.sqrt(rows) * deviation * chance(
                     pace.seed, number[slot], position[slot]
                 )
-                if pace.stall > 0:
-                    whole = rows * grid.stream_row / cache.unit_bytes
-                    wait += rows * pace.stall * fetched / whole
                 wait = max(wait, 0.1 * rows)
                 if grid.per_sm > 1:
-                    free = grid.per_sm - resident[sm]
-                    wait *= 1.0 - (1.0 - pace.alone) * free / (grid.per_sm - 1)
+                    wait *= pace_of(slot, born, resident[sm], grid, pace)
             if position[slot] >= steps:
                 first = tile * grid.owner_block
                 rows = min(grid.owner_block, grid.owner_rows - first)

@@ -37,6 +37,11 @@ class Launch:
     `order` and `tiles_descending` say in which order the tiles
     stand in the grid: owner tiles of a head one after another ("blocks-first"), or all heads of a
     tile ("heads-first"). `splits` cut each stream into as many parts, each with a block of its own.
+
+    Where several blocks share an SM, the one that started last takes `younger_time` for a row, and
+    one that is alone takes `alone_time`, both in units of what the one that started first takes;
+    each row adds `drift_rows` rows^2 of variance to a block's time. None is what the device's
+    profile says.
     """
 
     heads: int
@@ -64,6 +69,9 @@ class Launch:
     order: str = "blocks-first"
     tiles_descending: bool = False
     splits: int = 1
+    alone_time: float | None = None
+    younger_time: float | None = None
+    drift_rows: float | None = None
 
     def __post_init__(self) -> None:
         """Raise IosimError for a grid that cannot be."""

@@ -32,6 +32,7 @@ class Profile:
     threads_per_sm: int
     blocks_per_sm: int
     register_unit: int
+    side_runs: tuple[int, ...]
     fitted: Mapping[str, float] = field(hash=False)
     fit: Mapping[str, str] = field(hash=False, repr=False)
     sources: Mapping[str, str] = field(hash=False, repr=False)

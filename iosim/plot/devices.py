@@ -39,9 +39,12 @@ class SentCurve:
     bytes: tuple[int, ...]
 
 
-def shares(name: str, shape: AttentionShape, ranks: int) -> tuple[Share, ...]:
+def shares(
+    name: str, shape: AttentionShape, ranks: int, layout: str | None = None
+) -> tuple[Share, ...]:
     """Return what each of several devices moves, sends and computes, in tiles of 128 rows."""
-    return count(family(name).build(shape, br=TILE, bc=TILE, ranks=ranks)).ranks
+    laid = {} if layout is None else {"layout": layout}
+    return count(family(name).build(shape, br=TILE, bc=TILE, ranks=ranks, **laid)).ranks
 
 
 def sent_bytes(name: str, shape: AttentionShape, ranks: int) -> int:
@@ -133,17 +136,23 @@ def draw_sent(curves: Sequence[SentCurve], ax: "Axes", label: str) -> None:
 
 
 def draw_balance(shape: AttentionShape, ax: "Axes", ranks: int = DECODE_RANKS) -> None:
-    """Draw the FLOPs of each rank under a causal mask: the last one makes the others wait."""
-    width = 0.4
-    for place, name in enumerate(("ring", "ulysses")):
-        flops = [share.flops for share in shares(name, shape, ranks)]
+    """Draw the FLOPs of each rank under a causal mask: the last one makes the others wait.
+
+    A ring is drawn with contiguous shards (full) and in a zigzag (hollow).
+    """
+    width = 0.27
+    for place, (name, layout) in enumerate((("ring", None), ("ring", "zigzag"), ("ulysses", None))):
+        flops = [share.flops for share in shares(name, shape, ranks, layout)]
         mean = sum(flops) / ranks
+        colour = LOOKS[name].colour
         ax.bar(
-            [rank + (place - 0.5) * width for rank in range(ranks)],
+            [rank + (place - 1) * width for rank in range(ranks)],
             [each / 1e12 for each in flops],
             width,
-            color=LOOKS[name].colour,
-            label=f"{name}: mean {mean / max(flops):.0%} of the most",
+            facecolor=colour if layout is None else "white",
+            edgecolor=colour,
+            label=f"{name if layout is None else f'{name}, {layout}'}: "
+            f"mean {mean / max(flops):.0%} of the most",
         )
     ax.set_xticks(range(ranks))
     ax.grid(axis="x", visible=False)

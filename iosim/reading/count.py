@@ -71,13 +71,23 @@ def flops_of(node: Compute, loops: tuple[For, ...]) -> int:
     return flops
 
 
+def rank_flops(node: Compute, loops: tuple[For, ...], ranks: Ranks) -> list[int]:
+    """Return the FLOPs of a computation on each rank, in all iterations of the loops around it."""
+    operands = (*node.outputs, *node.inputs)
+    flops = [0] * ranks.count
+    for coefficient, which in find_operation(node).flops:
+        words = by_rank(union(operands[i] for i in which), loops, ranks)
+        flops = [a + coefficient * b for a, b in zip(flops, words, strict=True)]
+    return flops
+
+
 def _shares(schedule: Schedule, ranks: Ranks) -> tuple[Share, ...]:
     """Return what each rank moves, sends, receives and computes."""
     ways = ("read", "write", "add", "send", "receive", "flops")
     found = {way: [0] * ranks.count for way in ways}
 
-    def add(way: str, words: list[int], times: int = 1) -> None:
-        found[way] = [a + times * b for a, b in zip(found[way], words, strict=True)]
+    def add(way: str, words: list[int]) -> None:
+        found[way] = [a + b for a, b in zip(found[way], words, strict=True)]
 
     for node, loops in nodes(schedule.body):
         if isinstance(node, Move) and node.kind in DIRECTIONS:
@@ -89,8 +99,5 @@ def _shares(schedule: Schedule, ranks: Ranks) -> tuple[Share, ...]:
             add("send", send)
             add("receive", receive)
         elif isinstance(node, Compute):
-            operands = (*node.outputs, *node.inputs)
-            for coefficient, which in find_operation(node).flops:
-                axes = union(operands[i] for i in which)
-                add("flops", by_rank(axes, loops, ranks), coefficient)
+            add("flops", rank_flops(node, loops, ranks))
     return tuple(Share(*(found[way][rank] for way in ways)) for rank in range(ranks.count))

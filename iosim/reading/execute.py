@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.precision import Precision, precision
-from iosim.random_bits import RandomState, kept
+from iosim.random_bits import Places, RandomState, kept
 from iosim.reading.lockstep import run_ranks
 from iosim.reading.residency import FastMemory, Key, where
-from iosim.reading.slow_arrays import SlowArrays, leading_shape, slices_of
+from iosim.reading.slow_arrays import SlowArrays, in_sequence, leading_shape, slices_of
 from iosim.reading.traffic import DIRECTIONS, Share, Tally, Traffic, item_sizes
 from iosim.reading.walk import Position, Ranges, tile_name, tile_ranges, walk
 from iosim.schedule.operations import Operation, find_operation
@@ -221,6 +221,7 @@ class _Context:
         self._mask = schedule.mask
         self._shape = schedule.shape
         self._form = form
+        self._layouts = {} if schedule.ranks is None else schedule.ranks.layouts
         self._n = {
             dim.name: dim.n
             for node, _ in nodes(schedule.body)
@@ -231,6 +232,13 @@ class _Context:
     def _rows(self, axis: str) -> slice:
         at = self.position.get(axis)
         return slice(0, self._n[axis]) if at is None else slice(*at[2])
+
+    def _in_sequence(self, axis: str) -> Places:
+        """Return the current rows, by the layout of several devices if there is one."""
+        rows = self._rows(axis)
+        if axis not in self._layouts:
+            return rows
+        return self._layouts[axis].rows(rows.start, rows.stop)
 
     def visible(self) -> NDArray[np.bool_] | None:
         if self._mask is None:
@@ -244,7 +252,7 @@ class _Context:
         )
         head = kv_head[:, None] * shape.group + group
         heads = (batch[:, None] * shape.heads + head.ravel()).ravel()
-        rows, columns = self._rows("query"), self._rows("key")
+        rows, columns = self._in_sequence("query"), self._in_sequence("key")
         found = kept(random, self.dropout, heads, rows, columns)
         return found[0] if len(heads) == 1 else found
 
@@ -358,4 +366,6 @@ def _output(schedule: Schedule, name: str, devices: Sequence[_Device], leading: 
                 raise ScheduleError(f"output {name!r} is another{on} than on rank 0")
         else:
             array[slices_of(ranges)] = own
+    if schedule.ranks is not None:
+        array = in_sequence(tensor, array, schedule.ranks)
     return array.reshape(leading_shape(tensor, leading))

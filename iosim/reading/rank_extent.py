@@ -8,11 +8,12 @@ links to them) is worked out rank by rank; along all others it is the same on ev
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 
+from iosim.schedule.layouts import CausalPlaces
 from iosim.schedule.nested import pair_sums, sections
 from iosim.schedule.ranks import Others, RankRelation
-from iosim.schedule.relation import Causal, PairSums, Relation, Rows
+from iosim.schedule.relation import Causal, PairSums, Relation, Rows, ranges_of
 from iosim.schedule.tree import Dim, For
 
 PAIR_SYMBOLS = {
@@ -174,6 +175,15 @@ def _masked_visits(
     """Return for each rank the sums over the visited pairs in the blocks that it visits."""
     mine, theirs = _pair(mask, own, query, key)
     blocks = list(sections(theirs))
+    if isinstance(mask, CausalPlaces) and own == mask.query:
+        runs = [ranges_of(sorted(relation.visits(len(blocks), r))) for r in range(len(blocks))]
+        parts = (
+            (rows, (blocks[run[0]][0][0], blocks[run[-1]][0][1]))
+            for (rows, _), visited in zip(sections(mine), runs, strict=True)
+            for run in visited
+        )
+        each = iter(mask.sums_in(query, key, parts))
+        return [sum(islice(each, len(visited)), PairSums()) for visited in runs]
 
     def sums(rows: Rows, part: Dim, block: int) -> PairSums:
         there, piece = blocks[block]

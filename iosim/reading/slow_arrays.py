@@ -12,6 +12,7 @@ from iosim.precision import INTEGERS, Precision, held_in, stored_in
 from iosim.reading.pages import Pages, page_places
 from iosim.reading.residency import where
 from iosim.reading.walk import Ranges, tile_name
+from iosim.schedule.ranks import Ranks
 from iosim.schedule.tree import Dim, Move, Schedule, Tensor, nodes
 
 Array = NDArray[Any]
@@ -61,6 +62,8 @@ class SlowArrays:
                 with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                     array = inputs[tensor.name].astype(storage, copy=False)
                 array = array.reshape(full)
+                if schedule.ranks is not None:
+                    array = in_places(tensor, array, schedule.ranks)
                 if tensor.table is not None:
                     self._pages[tensor.name] = pages = Pages.of(tensor, tensor.table, loops)
                     array = pages.scattered(array, self._arrays[tensor.table.name])
@@ -152,6 +155,22 @@ class SlowArrays:
     def array(self, name: str, leading: int) -> Array:
         """Return a tensor with the leading axes (batch, heads) that the inputs had."""
         return self._arrays[name].reshape(leading_shape(self._tensors[name], leading))
+
+
+def in_places(tensor: Tensor, array: Array, ranks: Ranks) -> Array:
+    """Return a whole tensor with its rows in the places that the layouts of the ranks say."""
+    for axis, dim in enumerate(tensor.axes):
+        if dim.name in ranks.layouts:
+            array = np.take(array, ranks.layouts[dim.name].rows(0, dim.n), axis)
+    return array
+
+
+def in_sequence(tensor: Tensor, array: Array, ranks: Ranks) -> Array:
+    """Return a whole tensor with its rows in the order of the sequence again."""
+    for axis, dim in enumerate(tensor.axes):
+        if dim.name in ranks.layouts:
+            array = np.take(array, np.argsort(ranks.layouts[dim.name].rows(0, dim.n)), axis)
+    return array
 
 
 def slices_of(ranges: Ranges) -> tuple[slice, ...]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from iosim.schedule.layouts import CausalPlaces
 from iosim.schedule.nested import blocks_met, nested_samples
 from iosim.schedule.ranks import RankRelation
 from iosim.schedule.relation import Causal, Relation, ranges_of
@@ -42,7 +43,7 @@ def corner_blocks(schedule: Schedule) -> Blocks:
             if not any(each.dim.parent for each in around):
                 for dim, blocks in _samples(node, loops):
                     samples.setdefault((dim.name, dim.block), set()).update(blocks)
-            elif not isinstance(node.relation, Causal):
+            elif not isinstance(node.relation, Causal | CausalPlaces):
                 query, key = _inner_cuts(node.relation, around)
                 shown = nested_samples(node.relation, query, key, node.dim.name)
                 for dim_name, block, places in shown:

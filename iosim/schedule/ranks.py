@@ -6,13 +6,17 @@ rank runs the iteration of its own number, at the same time as the others.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.schedule.relation import PairSums, Rows
 from iosim.schedule.tree import Dim, For, Move, Node, Remark, Schedule, Tensor, nodes
+
+if TYPE_CHECKING:
+    from iosim.schedule.layouts import Layout
 
 EXCHANGES = ("receive", "send", "shift")
 """The kinds of move between the slow memories of two ranks."""
@@ -25,11 +29,13 @@ class Ranks:
     Rank r runs block r of the loop over `dim`, whose blocks have numbers. `holds` maps the name of
     a tensor to a cut of one of its axes: block r of it belongs to rank r. There an input lies at
     the beginning and an output at the end, and a rank reads no other block that it was not sent. Of
-    any other tensor each rank has a copy of its own.
+    any other tensor each rank has a copy of its own. Along an axis in `layouts` blocks are places,
+    and the layout says which row of the sequence lies at each.
     """
 
     dim: Dim
     holds: Mapping[str, Dim]
+    layouts: Mapping[str, "Layout"] = field(default_factory=dict)
 
     @property
     def count(self) -> int:

@@ -6,15 +6,19 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from iosim.errors import IosimError
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape
 from iosim.units import unknown
+
+Given = Mapping[str, Any]
+"""What a schedule is built with, by name: tile sizes in rows, and settings, some of them text."""
 
 PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 
@@ -23,10 +27,10 @@ PaperRule = Callable[[AttentionShape, int], dict[str, int]]
 class Family:
     """A schedule for every shape: `build(shape, **tiles)`, its tile sizes' names, its source.
 
-    `settings` are further sizes, which have a default: no rule chooses them. `paper` is the tile
-    rule of its source, from a shape and M in words, where it has one. A backward schedule names in
-    `forward` that of the forward pass which leaves what it reads; a forward schedule that leaves
-    the same as another names that one in `like`.
+    `settings` are further sizes or names, which have a default: no rule chooses them. `paper` is
+    the tile rule of its source, from a shape and M in words, where it has one. A backward schedule
+    names in `forward` that of the forward pass which leaves what it reads; a forward schedule that
+    leaves the same as another names that one in `like`.
     """
 
     name: str

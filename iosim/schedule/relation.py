@@ -37,6 +37,15 @@ class PairSums:
             self.products + other.products,
         )
 
+    def __rmul__(self, times: int) -> "PairSums":
+        """Return the sums over the pairs of so many that are alike."""
+        return PairSums(
+            times * self.pairs,
+            times * self.query_rows,
+            times * self.key_rows,
+            times * self.products,
+        )
+
     def __sub__(self, other: "PairSums") -> "PairSums":
         """Return the sums over the pairs that are not in `other`, all of which are here."""
         return PairSums(

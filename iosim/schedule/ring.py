@@ -5,6 +5,7 @@ from dataclasses import replace
 from iosim.schedule.attention import Problem, problem
 from iosim.schedule.dropout import save_random_state
 from iosim.schedule.flash2 import key_loop
+from iosim.schedule.layouts import laid_out, layout_of
 from iosim.schedule.ranks import Others, Own, Ranks, shards
 from iosim.schedule.registry import schedule
 from iosim.schedule.tree import (
@@ -25,22 +26,32 @@ from iosim.shape import AttentionShape
 
 
 @schedule("ring", source="Liu, Zaharia and Abbeel 2023, arXiv 2310.01889, Algorithm 1")
-def ring(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Schedule:
+def ring(
+    shape: AttentionShape, br: int, bc: int, *, ranks: int = 1, layout: str = "contiguous"
+) -> Schedule:
     """Ring attention: each rank keeps its queries, K and V shards go from rank to rank.
 
     Shards of ceil(n / p) rows, in tiles of `br` queries and `bc` keys. In each of p - 1 shifts a
     rank sends the shard of K and V that it has used and receives the next: (p - 1) n_k (d + d_v)
     words per head of keys and values over all ranks. The state (m, l, A) of its queries waits in
     slow memory in float32 between the shards. A causal mask skips tiles, but no shift.
+
+    `layout` says which rows a shard holds (`iosim.schedule.layouts`): neighbours (contiguous),
+    early and late ones (zigzag: Llama 3, arXiv 2407.21783, section 3.3.2), or every p-th (striped:
+    Brandon et al. 2023, arXiv 2311.09431). The last two even out the work under a causal mask and
+    take no other. Without a mask all layouts count alike.
     """
     p = problem(shape, br, bc)
     rank = shards(p.query, ranks, "queries", "rank")
     shard = shards(p.key, ranks, "keys", "shard")
+    rows = layout_of(layout, p.query, ranks, "queries")
+    columns = layout_of(layout, p.key, ranks, "keys")
+    p = replace(p, mask=laid_out(p.mask, rows, columns))
     A = accumulator(p)
     query = p.query.within(rank)
     arrive = "send K_s and V_s to rank r + 1, take the next shard from rank r - 1"
     body = (
-        Remark("rank r holds shard r of Q, K, V and O"),
+        Remark(f"rank r holds shard r of Q, K, V and O{_OF_SHARD[layout]}"),
         For(rank, save_random_state(p, (
             For(shard, p.per_head(_attend(p, A, rank, shard, first=True)),
                 relation=Own("rank", "shard"), line="with its own shard of keys"),
@@ -56,8 +67,16 @@ def ring(shape: AttentionShape, br: int, bc: int, *, ranks: int = 1) -> Schedule
     )  # fmt: skip
     mine, theirs = p.query.cut(rank.block), p.key.cut(shard.block)
     holds = {"Q": mine, "O": mine, "LSE": mine, "K": theirs, "V": theirs}
-    tiles = {"br": br, "bc": bc, "ranks": ranks}
-    return Schedule("ring", shape, body, p.mask, tiles, Ranks(rank, holds))
+    tiles = {"br": br, "bc": bc, "ranks": ranks, "layout": layout}
+    layouts = {"query": rows, "key": columns}
+    return Schedule("ring", shape, body, p.mask, tiles, Ranks(rank, holds, layouts))
+
+
+_OF_SHARD = {
+    "contiguous": "",
+    "zigzag": ": rows from the front and as many from the back",
+    "striped": ": every p-th row from row r on",
+}
 
 
 def accumulator(p: Problem) -> Tensor:

@@ -7,7 +7,7 @@ order, tile by tile; the readings in `iosim.reading` say what that costs or does
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from iosim.errors import IosimError, ScheduleError
 from iosim.shape import AttentionShape
@@ -241,7 +241,7 @@ Node = For | Move | Compute | Remark
 
 @dataclass(frozen=True)
 class Schedule:
-    """A named tree for one attention shape; `tiles` are the sizes it was built with, in rows.
+    """A named tree for one attention shape; `tiles` are the sizes, in rows, and the settings of it.
 
     `ranks` says what each of several devices runs and holds; None means that there is one.
     """
@@ -250,7 +250,7 @@ class Schedule:
     shape: AttentionShape
     body: tuple[Node, ...] = field(repr=False)  # `print` shows it as a listing
     mask: "Relation | None" = None
-    tiles: dict[str, int] = field(default_factory=dict)
+    tiles: dict[str, Any] = field(default_factory=dict)
     ranks: "Ranks | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

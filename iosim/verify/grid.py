@@ -5,7 +5,7 @@ the edges: ragged tiles, more queries than keys, rows that see nothing, maxima t
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from iosim.errors import IosimError, UnsupportedError
 from iosim.precision import Array
 from iosim.random_bits import RandomState, dropout_factors
 from iosim.schedule.masks import BlockMask, Butterfly, Documents, LocalGlobal, Random, Window
-from iosim.schedule.registry import Family, forward_of
+from iosim.schedule.registry import Family, Given, forward_of
 from iosim.schedule.relation import relation_of
 from iosim.schedule.tree import Schedule
 from iosim.shape import AttentionShape, Mask
@@ -36,7 +36,7 @@ class Case:
     br: int
     bc: int
     data: str = "normal"
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Given = field(default_factory=dict)
 
     def build(self, family: Family, dtype: str) -> Schedule:
         """Return the schedule for this case in a dtype, with those of the sizes that it has.
@@ -126,9 +126,7 @@ def chosen(grid: Iterable[Case], family: Family, dtype: str, thorough: bool) -> 
     ]
 
 
-def with_ranks(
-    family: Family, shape: AttentionShape, sizes: Mapping[str, int], most: int
-) -> dict[str, int]:
+def with_ranks(family: Family, shape: AttentionShape, sizes: Given, most: int) -> Given:
     """Return sizes with the most ranks, up to so many, that can divide a shape, if it has ranks."""
     if "ranks" not in family.settings:
         return dict(sizes)
@@ -178,6 +176,9 @@ def cases(thorough: bool = False) -> Iterator[Case]:
     yield Case(_shape(2, 40, 8, heads=6, kv_heads=2), 1, 3, settings={"splits": 50, "pack": 2})
     paged = {"splits": 3, "page_size": 8}
     yield Case(_shape(5, 45, 8, batch=2, heads=4, kv_heads=1, causal=True), 3, 5, settings=paged)
+    # Rows of a ring as other devices hold them.
+    yield Case(_shape(33, 45, 8, causal=True), 4, 5, settings={"layout": "zigzag"})
+    yield Case(_shape(36, 32, causal=True, dropout=0.2), 3, 3, settings={"layout": "striped"})
     yield Case(_shape(37, 29, dropout=0.1), 8, 5)
     yield Case(_shape(19, 23, 8, heads=4, kv_heads=2, causal=True, dropout=0.5), 6, 9)
     yield Case(_shape(24, 40, dropout=0.25), 9, 7, "cancelling values")
