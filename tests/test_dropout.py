@@ -380,8 +380,6 @@ def test_factors_and_rate_go_together() -> None:
         tolerance.elementwise_error(with_rate, q, q, q)
     with pytest.raises(IosimError, match=r"dropout is 0.0, and factors are given"):
         tolerance.elementwise_error(replace(with_rate, dropout=0.0), q, q, q, factors=q)
-    with pytest.raises(IosimError, match=r"'probable' is not derived for dropout"):
-        tolerance.elementwise_error(with_rate, q, q, q, factors=q, form="probable")
     with pytest.raises(IosimError, match=r"dropout must be in"):
         replace(with_rate, dropout=1.0)
 

@@ -34,7 +34,7 @@ def _folder(text: str) -> Path:
 @click.command()
 @click.option("--only", multiple=True, metavar="CHECK", help="Run this check; repeat for more.")
 @options.schedule
-@click.option("--thorough", is_flag=True, help="Take a larger grid, for many minutes.")
+@click.option("--thorough", is_flag=True, help="Take a larger grid, for about ten minutes.")
 @click.option(
     "--plots",
     type=options.Parsed("folder", _folder),

@@ -38,7 +38,7 @@ def elementwise_error(
     Comput. 41(5); docs/tolerance.md). It takes keys to be summed in runs of neighbours, and looks
     at the keys one after the other, which takes time; it never exceeds the worst case. A row that
     sees no key has error 0. Raises `IosimError` for an unknown form, a confidence that is not
-    between 0 and 1, or dropout without its factors or in the probable form, which leaves it out.
+    between 0 and 1, or dropout without its factors.
 
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 256, 16)).astype(np.float32)
     >>> execution = Execution("float32", head_dim=16, n_keys=256)
@@ -55,8 +55,6 @@ def elementwise_error(
             f"dropout is {execution.dropout}, and factors are "
             f"{'missing' if factors is None else 'given'}; state both or neither"
         )
-    if form == "probable" and execution.dropout:
-        raise IosimError("form 'probable' is not derived for dropout; take 'worst'")
     with np.errstate(all="ignore"):
         rows = reference_rows(execution, q, k, v, visible, scale, factors)
         exact = of_reference(execution)

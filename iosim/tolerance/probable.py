@@ -26,7 +26,7 @@ from iosim.tolerance.execution import (
     stored_roundoff,
     sums,
 )
-from iosim.tolerance.worst import score_error, underflows, weight_error
+from iosim.tolerance.worst import score_error, sums_are_held, underflows, weight_error
 
 BLOCK = 128
 """The most terms that go into sums beside each other before these are added up."""
@@ -61,6 +61,7 @@ def confidence_factor(confidence: float, count: int = 1) -> float:
 class Runs:
     """Sums over neighbouring terms, for sums that are made in the order of their terms.
 
+    A value v_j is that of a row, times what dropout multiplies its probability with.
     ``largest`` (..., rows, d_v) is the largest |sum of p_j v_j| over neighbouring keys j, and
     ``moved`` that of p_j (v_j - O). ``squares_o`` adds up over all keys t the square of the largest
     such |sum of p_j v_j| that ends at t, ``squares_s`` (..., rows, keys) the like of the d terms of
@@ -105,14 +106,14 @@ def runs(rows: Rows, split_keys: int | None = None) -> Runs:
     """Walk along the keys of a row, split into runs of so many, and the terms of its scores."""
     shape, n = rows.output.shape, rows.p.shape[-1]
     # What the doubt about p may change.
-    doubt = rows.doubt * (rows.p @ abs(rows.v) + abs(rows.output))
+    dropped = rows.p * rows.factors
+    doubt = rows.doubt * (dropped @ abs(rows.v) + abs(rows.output))
     o, moved, l = _Running(shape), _Running(shape), np.zeros((*shape[:-1], 1))
     squares_o, squares_l, squares_s = np.zeros(shape), np.zeros(l.shape), np.zeros(rows.s.shape)
     splits_o, splits_p, start_o, start_p = np.zeros(shape), np.zeros(l.shape), 0 * doubt, 0 * l
     for j in range(n):
-        weight = rows.p[..., j, None]
-        squares_o += o.add(weight * rows.v[..., None, j, :]) ** 2
-        l += weight
+        squares_o += o.add(dropped[..., j, None] * rows.v[..., None, j, :]) ** 2
+        l += rows.p[..., j, None]
         squares_l += l**2
         moved.become(o.total - rows.output * l)
         if j + 1 == n or (split_keys and (j + 1) % split_keys == 0):
@@ -150,6 +151,7 @@ def parts(execution: Execution, rows: Rows, of: Runs) -> Parts:
     w, eta = stored_roundoff(form)
     tiles, splits, n = execution.tiles, execution.splits, execution.n_keys
     p, v, O, s = rows.p, abs(rows.v), abs(rows.output), abs(rows.s)
+    z, drops = rows.factors, execution.dropout > 0  # a row's values are z v
     squares, seen = p**2, p > 0
 
     # Step 10: the roundings of the weight of one key alone.
@@ -162,14 +164,14 @@ def parts(execution: Execution, rows: Rows, of: Runs) -> Parts:
     if execution.stored_scores:
         weight = weight + (w * s) ** 2
     weight = squares * weight
-    of_keys = weight @ v**2 + O * (2 * (weight @ v) + O * _total(weight))
+    of_keys = (weight * z**2) @ v**2 + O * (2 * ((weight * z) @ v) + O * _total(weight))
 
     # Step 11: the roundings that a run of keys shares, or all keys.
     lowest = (u * below.max(axis=-1, keepdims=True, initial=0.0)) ** 2
     rescales = splits * tiles - 1 + execution.stored_output_per_tile * tiles
     shared = rescales * eps**2 + (rescales > 0) * lowest
     scaled = p * rows.s
-    drift = scaled @ rows.v - rows.output * _total(scaled)
+    drift = (scaled * z) @ rows.v - rows.output * _total(scaled)
     of_runs = of.moved**2 * shared + (u * drift) ** 2
     if splits > 1:
         log_l = math.log(min(n, tiles * execution.summed))
@@ -187,14 +189,18 @@ def parts(execution: Execution, rows: Rows, of: Runs) -> Parts:
         of_sums = of_sums + (tiles - 1) * (w * of.largest + eta) ** 2
     if execution.separate_statistics:
         of_sums = of_sums + O**2 * (_total(squares * exponent) + tiles * eps**2 + lowest)
-    of_terms = (w**2 + 3 * u**2) * (squares @ v**2) + eta**2 * (seen.astype(p.dtype) @ v**2)
+    roundings = execution.stored_probabilities  # the last of p z, one before it of p
+    stored = np.where(seen & (z > 0), 1 + (roundings - 1) * z**2, 0.0)
+    of_terms = (roundings * w**2 + (3 + drops) * u**2) * ((squares * z**2) @ v**2)
+    of_terms = of_terms + eta**2 * (stored @ v**2)
 
     # Step 13: the rest in the worst case: second order, and underflow, which is not random.
     second, _ = _second_order(execution, rows, w)
     second_l, kappa = _second_order(execution, rows, 0.0)
     room = np.where(kappa < 1, 1 - kappa, np.nan)
-    lost = np.where(p < 2 * eta, np.minimum(p, eta), 0.0) @ v
-    lost = lost + underflows(execution, float(v.max(initial=0.0)))
+    vanished = _vanished(p * z, eta) + (roundings - 1) * z * _vanished(p, eta)
+    V = execution.largest_factor * float(v.max(initial=0.0))
+    lost = vanished @ v + underflows(execution, V)
 
     # Step 14: LSE, where the logarithm and the last sum are one rounding each.
     of_lse = _total(weight) + shared + of_l + (u * _total(scaled)) ** 2
@@ -203,7 +209,7 @@ def parts(execution: Execution, rows: Rows, of: Runs) -> Parts:
     lse_rest = (_total(second_l) + underflows(execution, 1.0)) / room + last
     return Parts(
         output_squares=(of_keys + of_runs + of_sums + of_terms) / room**2,
-        output_rest=(second @ v + O * _total(second) + lost) / room,
+        output_rest=((second * z) @ v + O * _total(second) + lost) / room,
         lse_squares=(of_lse / room**2)[..., 0] * (1 + 2 * u) ** 2,
         lse_rest=lse_rest[..., 0] * (1 + 2 * u),
     )
@@ -218,7 +224,7 @@ def _second_order(execution: Execution, rows: Rows, w: float) -> tuple[Array, Ar
     u, eps = form.accumulator_roundoff, exp_error(form.accumulator_roundoff)
     s = abs(rows.s)
     largest, h = weight_error(execution, rows.A, s, rows.worst_A)
-    stored = 1 + execution.tiles * execution.stored_output_per_tile
+    stored = execution.stored_probabilities + execution.tiles * execution.stored_output_per_tile
     g = (1 + w) ** stored * (1 + max(sums(execution))) - 1
     if execution.separate_statistics:
         g = (1 + g) * np.exp(4 * u * largest + (execution.tiles + 1) * eps) - 1
@@ -240,8 +246,17 @@ def probable_error(execution: Execution, rows: Rows, factor: float) -> tuple[Arr
     error = factor * np.sqrt(one.output_squares + other.output_squares)
     error = error + one.output_rest + other.output_rest
     lse = factor * np.sqrt(one.lse_squares + other.lse_squares) + one.lse_rest + other.lse_rest
-    w, eta = stored_roundoff(precision(execution.dtype))
-    return error + w * (abs(rows.output) + error) + eta, lse
+    form = precision(execution.dtype)
+    w, eta = stored_roundoff(form)
+    error = error + w * (abs(rows.output) + error) + eta
+    V = execution.largest_factor * float(abs(rows.v).max(initial=0.0))
+    fits = sums_are_held(execution, V) & (V + error < form.largest)
+    return np.where(fits, error, np.nan), lse
+
+
+def _vanished(p: Array, eta: float) -> Array:
+    """What rounding may take from weights that are next to the least numbers, and biased so."""
+    return np.where(p < 2 * eta, np.minimum(p, eta), 0.0)
 
 
 def _total(x: Array) -> Array:

@@ -123,6 +123,13 @@ def underflows(execution: Execution, V: float) -> float:
     return 4 * n * execution.exponentials * t * V + 4 * (n + 6 * execution.tiles) * t
 
 
+def sums_are_held(execution: Execution, V: float) -> bool:
+    """Whether sums of values |v| <= V, and what dropout multiplies with, are below the largest."""
+    form = precision(execution.dtype)
+    fits = 4 * execution.n_keys * V < form.accumulator_largest
+    return fits and 2 * execution.largest_factor < form.largest
+
+
 def log_sum_error(execution: Execution, h: Numbers, largest: Numbers) -> Numbers:
     """Step 8: the error of m + log(l)."""
     form, n = precision(execution.dtype), execution.n_keys
@@ -176,6 +183,5 @@ def _output_error(
         stored = (1 + g_o) * ((factor - 1) * (average + error) + tiles * factor * underflow)
     else:
         stored = w * (centre + error) + underflow
-    sums_fit = (g_o < 0.5) & (g_l < 0.5) & (4 * n * V < form.accumulator_largest)
-    sums_fit &= 2 * execution.largest_factor < form.largest
+    sums_fit = (g_o < 0.5) & (g_l < 0.5) & sums_are_held(execution, V)
     return np.where(sums_fit & (V + error + stored < form.largest), error + stored, np.inf)

@@ -32,7 +32,7 @@ def verify(
 ) -> VerificationReport:
     """Run the checks, all of them or `only` those named, and report what they found.
 
-    `thorough` takes a larger grid (many minutes); `schedules` replaces the built-in ones,
+    `thorough` takes a larger grid (about ten minutes); `schedules` replaces the built-in ones,
     by name, and leaves out the checks about fixed schedules that `only` does not name. `progress`
     is called with a few words before each step. A check that cannot go on ends in a row that
     failed. Raises IosimError for a name that is no check, and for a schedule with other tile sizes
