@@ -127,9 +127,11 @@ def limits(walk: Walk, record: dict[str, Any], give: float) -> tuple[float, floa
     )
 
 
-# Walks in a circle read nothing again up to 28 MiB and all from 36 MiB on: where between is how
-# lines are placed, of which the model knows the average only. That is 32 MiB, give or take 1/8.
-CLIFF = 1 / 8
+# Walks in a circle read nothing again up to 28 MiB and all from 38 MiB on (from 36 on in another
+# recording): where between is how lines are placed, of which the model knows the average only. That
+# is 33 MiB, give or take 5.
+LAST_KEPT, FIRST_LOST = 28, 38
+CLIFF = 5 / 33
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,27 +145,30 @@ def test_measured_walks_lie_within_the_width_of_the_cliff(name: str) -> None:
 def test_the_cliff_is_as_wide_as_it_is_said_to_be() -> None:
     for walk, record in recorded("cyclic"):
         share = walk.share_again(record["hbm_read_bytes"])
-        if record["mib"] <= 32 * (1 - CLIFF):
+        if record["mib"] <= LAST_KEPT:
             assert share <= NOISE
-        elif record["mib"] >= 32 * (1 + CLIFF):
+        elif record["mib"] >= FIRST_LOST:
             assert share >= 1 - NOISE
         else:
             assert 0.4 < share < 0.98
 
 
 def test_up_and_down_there_is_no_cliff() -> None:
-    """What L2 holds at a turn is found again, so the share says how large it is.
+    """What L2 holds at a turn is found again, so the share says how large it is: 0.978 of L2.
 
-    To NOISE of what is read, of a stream of 36 MiB or more: a L2 of 5 % more or less is seen.
+    The attention kernels fit 0.965 best, which is less. To that and NOISE of what is read, of a
+    stream of 40 MiB or more: a L2 of 5 % more or less is seen.
     """
+    less = 0.978 - H200.fitted["usable_share"]
 
     def misses(usable: float) -> int:
         device = fitted(usable_share=usable)
         found = 0
         for walk, record in recorded("up and down"):
-            if record["mib"] >= 32 * (1 + CLIFF):
+            if record["mib"] >= FIRST_LOST:
                 share = again(walk, record, device, 4)
-                found += abs(share - walk.share_again(record["hbm_read_bytes"])) > NOISE
+                room = NOISE + less * 30 / record["mib"]
+                found += abs(share - walk.share_again(record["hbm_read_bytes"])) > room
         return found
 
     usable = H200.fitted["usable_share"]
@@ -255,21 +260,26 @@ def test_times_give_back_the_pace_that_made_them(alone: float, younger: float, s
 
 
 def test_the_pace_of_flash_attention_2_is_that_of_its_times() -> None:
-    """Starting a grid is part of its time and not of what a longer stream adds: between the two."""
+    """Who came first goes first: by a few percent, and a block alone is faster by a third.
+
+    Starting a grid is part of its time and not of what a longer stream adds. Times of several
+    sittings and lengths give 1.03 to 1.12 (d 64) and 1.01 to 1.08 (d 128) for the younger block;
+    HBM reads of long sequences fit the lower half, so the upper end is all that this can hold.
+    """
     (known,) = [each for each in facts() if each.name == "FlashAttention-2 forward"]
-    for width, pace in known.pace_by_width.items():
+    for width, (alone, younger) in known.pace_by_width.items():
         times = {
             (entry["n_k"], entry["blocks"]): entry["seconds"][0]  # the shortest
             for entry in RECORD["pace"]["times"]
             if str(entry["head_dim"]) == width
         }
-        whole = pace_of_times(*(times[32768, blocks] for blocks in (1, 2, 3)))
-        added = pace_of_times(
-            *(times[32768, blocks] - times[16384, blocks] for blocks in (1, 2, 3))
-        )
-        for found, one, other in zip(pace, whole, added, strict=True):
-            # Two runs of the same grid differ by 0.6 %, of which x takes about twice.
-            assert min(one, other) - 0.012 <= found <= max(one, other) + 0.012
+        found = [
+            pace_of_times(*(times[32768, blocks] for blocks in (1, 2, 3))),
+            pace_of_times(*(times[32768, blocks] - times[16384, blocks] for blocks in (1, 2, 3))),
+        ]
+        # Two runs of the same grid differ by 0.6 %, of which x takes about twice; sittings by more.
+        assert 1 < younger <= max(pace[1] for pace in found) + 0.012
+        assert all(alone == pytest.approx(pace[0], abs=0.03) for pace in found)
 
 
 def test_wrong_walks() -> None:
