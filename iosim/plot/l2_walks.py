@@ -53,7 +53,7 @@ def draw_walks(record: Mapping[str, Any]) -> "Figure":
             )
         half = device.machine.l2_bytes / device.l2_partitions / (1 << 20)
         ax.axvline(half, color="0.6", linewidth=0.8, zorder=0)
-        ax.annotate(f"half of L2, {half:.0f} MiB", (half, 1.06), ha="center", color="0.3")
+        ax.annotate(f"half of L2, {half:.0f} MiB", (half + 1, 1.06), color="0.3")
         ax.set_xlim(0, 100)
         ax.set_ylim(-0.03, 1.13)
         ax.set_xlabel("circle, lag or window (MiB)")
