@@ -377,8 +377,8 @@ def main() -> None:
         f"Nsight Compute, {'the median of several launches' if by_lot else 'one launch each'}, "
         "cache flushed before each pass (cache-control all), "
         f"clocks not locked, {datetime.date.today().isoformat()}. torch {done['torch']}. Batch 1. "
-        "All byte counts are per launch. Made by benchmarks/torch_attention.py; `held_out` shapes "
-        "were set aside before any model was fitted.",
+        "All byte counts are per launch. Made by benchmarks/torch_attention.py. What a file "
+        "was used for is on docs/hbm.md; `held_out` is what was planned when a shape was chosen.",
         "counters": {key: f"{scale} x {name}" for key, (name, scale) in COUNTERS.items()},
         "cases": records,
     }

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from iosim.device import l2
-from iosim.device.hbm import plan, sides
+from iosim.device.hbm import cache_of, plan, sides
 from iosim.device.kernels import facts
 from iosim.device.launch import Launch
 from iosim.device.pace import pace_of_times
@@ -82,7 +82,7 @@ def test_the_twin_reads_the_same(walk: Walk, device: Profile, data: st.DataObjec
 
 
 def l2_of(device: Profile, sample: int) -> l2.Cache:
-    return plan(LAUNCH, device, sample=sample)[0]
+    return cache_of(device, sample)
 
 
 LAUNCH = Launch(
@@ -202,7 +202,7 @@ def test_half_of_the_lines_of_one_block_survive_and_without_homes_none_would() -
 
 
 def test_a_hit_nearby_does_not_make_the_line_the_latest_of_its_home() -> None:
-    """All SMs at places of their own in 48 MiB; if it did, a fifth more would be read again."""
+    """All SMs at places of their own in 48 MiB; if it did, a seventh more would be read again."""
     ((walk, record),) = [case for case in recorded("spread") if case[1]["mib"] == 48]
     sample = 8
     measured = walk.share_again(record["hbm_read_bytes"])

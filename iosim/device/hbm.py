@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 SAMPLE = 64  # one line of so many is followed, in one set of so many
 STEP_ROWS = 128  # streamed rows from one event of a block to the next
 SEED = 0
-GPC = 17  # SMs of a cluster, about
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,29 @@ def simulate(launch: Launch, profile: Profile, *, seed: int = SEED) -> HbmTraffi
 def sides(profile: Profile, seed: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """Return the partition that each SM reads through, SMs in the order that blocks come to them.
 
-    Blocks go to all SMs of one cluster (GPC) before the next, beginning with another one at each
-    launch.
+    Blocks go to all SMs of one GPC (cluster of SMs) before the next, and each launch begins with
+    another: `seed` says with which run of GPCs on one side.
     """
     runs = profile.side_runs
     found = np.repeat(np.arange(len(runs)) % profile.l2_partitions, runs)
-    return np.roll(found, -GPC * seed)
+    return np.roll(found, -sum(runs[: seed % len(runs)]))
+
+
+def cache_of(profile: Profile, sample: int = SAMPLE) -> "Cache":
+    """Return the L2 of a device as a sample of one line in `sample` sees it."""
+    from iosim.device.l2 import Cache
+
+    fitted, line = profile.fitted, profile.line_bytes
+    usable = fitted["usable_share"] * profile.machine.l2_bytes
+    lines = usable / (profile.l2_partitions * line * profile.l2_ways * sample)
+    return Cache(
+        parts=profile.l2_partitions,
+        sets=max(1, round(lines)),
+        ways=profile.l2_ways,
+        unit_bytes=line * sample,
+        page_units=max(1, int(fitted["page_bytes"]) // (line * sample)),
+        stray=round(fitted["stray_share"] * (1 << 20)),
+    )
 
 
 def plan(
@@ -83,20 +99,9 @@ def plan(
 
     Tensors lie one after another, each from a new page on.
     """
-    from iosim.device.l2 import Cache, Grid, Pace
+    from iosim.device.l2 import Grid, Pace
 
-    fitted, machine = profile.fitted, profile.machine
-    line, page = profile.line_bytes, int(fitted["page_bytes"])
-    usable = fitted["usable_share"] * machine.l2_bytes
-    lines = usable / (profile.l2_partitions * line * profile.l2_ways * sample)
-    cache = Cache(
-        parts=profile.l2_partitions,
-        sets=max(1, round(lines)),
-        ways=profile.l2_ways,
-        unit_bytes=line * sample,
-        page_units=max(1, page // (line * sample)),
-        stray=round(fitted["stray_share"] * (1 << 20)),
-    )
+    fitted, machine, page = profile.fitted, profile.machine, int(profile.fitted["page_bytes"])
     slots = machine.sms * launch.blocks_per_sm
     if launch.persistent is not None:
         slots = min(slots, launch.persistent)
@@ -160,4 +165,4 @@ def plan(
         drift=fitted["drift_rows"] if launch.drift_rows is None else launch.drift_rows,
         seed=seed,
     )
-    return cache, grid, pace, end
+    return cache_of(profile, sample), grid, pace, end

@@ -11,7 +11,7 @@ Within a set, the line that was not used for the longest time makes room (LRU).
 
 Blocks that share an SM do not share it evenly: the one that has been there longest goes first.
 
-All compiled code is in this file: numba drops what it stored on disk only if this file changes.
+All compiled code that is stored on disk is in this file: numba drops it only if this file changes.
 """
 
 import math
@@ -119,7 +119,7 @@ def scramble(x: Any) -> Any:
 
 @inlined
 def chance(seed: Any, tile: Any, step: Any) -> Any:
-    """Return a number of mean 0 and variance 1 that is fixed by its arguments: four bytes' sum."""
+    """Return a number of mean 0 and variance 1 fixed by its arguments: 4 numbers' sum."""
     bits = scramble(
         np.uint64(seed) * np.uint64(0x9E3779B1)
         + np.uint64(tile + 1) * np.uint64(0x100000001B3)
@@ -146,7 +146,7 @@ def set_of(unit: Any, cache: Cache) -> Any:
 
 @inlined
 def home_of(unit: int, cache: Cache) -> int:
-    """Return the partition where a sampled line is written."""
+    """Return the home of a sampled line: where others fetch it from, and where it is stored."""
     return (unit + unit // cache.sets) % cache.parts
 
 

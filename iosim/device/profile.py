@@ -19,6 +19,8 @@ class Profile:
     `l2_partitions` hold `l2_bytes` together, with `l2_ways` lines of `line_bytes` a set. An SM has
     room for `threads_per_sm` threads in at most `blocks_per_sm` blocks, and gives each warp
     registers in multiples of `register_unit`.
+    `side_runs` are the SMs that read through one partition after another, in the order that blocks
+    come to them.
     `fitted` are the parameters that no document states, with `fit` saying how they were found.
     `sources` maps every other field to what states it.
     """

@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from iosim.cache.jit import compiled_afresh
-from iosim.device.hbm import SEED, plan, sides
+from iosim.device.hbm import SAMPLE, SEED, cache_of, sides
 from iosim.device.l2 import COUNTS, EMPTY, LOAD, READ, Cache, access
-from iosim.device.launch import Launch
 from iosim.device.profile import Profile
 from iosim.errors import IosimError
-
-SAMPLE = 64  # one line of so many is followed
 
 
 @dataclass(frozen=True)
@@ -107,27 +104,13 @@ def replay(
         raise IosimError(
             f"block_sides has {len(block_sides)} blocks, but the walk has {len(walk.lags)}"
         )
-    cache = plan(_ANY, profile, sample=sample)[0]
+    cache = cache_of(profile, sample)
     tags = np.full((cache.parts, cache.sets, cache.ways), EMPTY, dtype=np.int64)
     seen = np.zeros(walk.stream_bytes // cache.unit_bytes + 1, dtype=np.uint8)
     counts = np.zeros(COUNTS, dtype=np.int64)
     _run(tags, seen, cache, *_walkers(walk, block_sides), walk.chunks, walk.chunk_bytes,
          walk.passes, walk.up_and_down, counts)  # fmt: skip
     return int(counts[READ]) * cache.unit_bytes
-
-
-# The cache of a plan does not depend on the launch.
-_ANY = Launch(
-    heads=1,
-    owner_rows=1,
-    owner_block=1,
-    owner_row_read_bytes=0,
-    owner_row_write_bytes=0,
-    stream_rows=1,
-    stream_block=1,
-    stream_row_bytes=0,
-    blocks_per_sm=1,
-)
 
 
 def _walkers(walk: Walk, block_sides: Sequence[int]) -> tuple[Any, Any]:
