@@ -97,7 +97,7 @@ def walk_kernel() -> Any:
     load_4, load_16, store_4 = ptx.load_4, ptx.load_16, ptx.store_4
     arrive, arrived, multiprocessor = ptx.add_release, ptx.load_acquire, ptx.multiprocessor
 
-    def walk(  # type: ignore[no-untyped-def]
+    def walk(
         stream, lags, counter, places, spare, size, chunks, passes, up_and_down, last, threads
     ):
         if thread() == 0:
@@ -138,7 +138,7 @@ def latency_kernel() -> Any:
     thread, block, clock = ptx.thread, ptx.block, ptx.clock
     load_4, store_4, multiprocessor = ptx.load_4, ptx.store_4, ptx.multiprocessor
 
-    def latency(buffer, cycles, places, spare, lines, apart, which):  # type: ignore[no-untyped-def]
+    def latency(buffer, cycles, places, spare, lines, apart, which):
         if thread() == 0:
             here = multiprocessor()
             store_4(places + 4 * block(), here)

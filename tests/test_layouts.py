@@ -16,18 +16,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from inputs import operands
 from test_count import assert_same
+from test_nested import assert_walked
+from test_ranks import assert_as_one_device
 
 from iosim.cli import main
 from iosim.errors import IosimError
 from iosim.interconnect import queries_stay
-from iosim.reading.check import check
 from iosim.reading.count import count
 from iosim.reading.execute import execute
 from iosim.reading.formula import formula
-from iosim.reading.residency import FastMemory
 from iosim.reading.steps import critical_path, step_flops
-from iosim.reading.walk import walk
-from iosim.schedule import Causal, Dim, Move, Schedule, family
+from iosim.schedule import Causal, Dim, Schedule, family
 from iosim.schedule.layouts import CausalPlaces, Layout, laid_out, layout_of
 from iosim.schedule.masks import Window
 from iosim.schedule.ranks import shards
@@ -218,28 +217,12 @@ def test_count_is_a_whole_run_of_more_blocks(case: strategies.Case) -> None:
 
 @given(rings(rows=14, dtypes=("float64",), dropout=(0.0, 0.5)), st.integers(0, 2**32 - 1))
 def test_devices_together_compute_what_one_does(case: strategies.Case, seed: int) -> None:
-    """Float64 beside float64: a few hundred roundings of 1.1e-16, relative to the largest value."""
-    inputs = operands(case.shape, seed)
-    tiles = {name: case.tiles[name] for name in ("br", "bc")}
-    alone = execute(family("flash2").build(case.shape, **tiles), *inputs)
-    done = execute(case.schedule, *inputs)
-    assert np.allclose(done.O, alone.O, rtol=0, atol=1e-12 * max(1, abs(inputs[2]).max()))
-    assert done.LSE is not None
-    assert alone.LSE is not None
-    assert np.allclose(done.LSE, alone.LSE, rtol=1e-12, atol=1e-12)
+    assert_as_one_device(case, seed)
 
 
 @given(rings(rows=20, width=2, heads=False))
 def test_sampled_blocks_show_the_peak_and_the_properties(case: strategies.Case) -> None:
-    memory = FastMemory()
-    for node, position in walk(case.schedule):
-        if isinstance(node, Move):
-            memory.move(node, position)
-    found = check(case.schedule)
-    assert (found.peak_words, found.peak_bytes) == (memory.peak_words, memory.peak_bytes)
-    assert not found.rematerialises
-    if naive.visible_pairs(case.shape):
-        assert found.fused
+    assert_walked(case.schedule)
 
 
 @given(strategies.cases(names=("ring", "ulysses", "tree_decoding"), rows=12))

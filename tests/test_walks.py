@@ -76,13 +76,9 @@ def test_the_twin_reads_the_same(walk: Walk, device: Profile, data: st.DataObjec
     side = st.integers(0, device.l2_partitions - 1)
     blocks = len(walk.lags)
     where = tuple(data.draw(st.lists(side, min_size=blocks, max_size=blocks)))
-    cache = l2_of(device, sample=1)
+    cache = cache_of(device, 1)
     expected = naive_l2.walk_reads(naive_l2.L2(cache), walk, where)
     assert replay(walk, device, block_sides=where, sample=1) == expected * cache.unit_bytes
-
-
-def l2_of(device: Profile, sample: int) -> l2.Cache:
-    return cache_of(device, sample)
 
 
 LAUNCH = Launch(
@@ -120,7 +116,7 @@ def limits(walk: Walk, record: dict[str, Any], give: float) -> tuple[float, floa
     usable = H200.fitted["usable_share"]
     factors = (1 - give, 1, 1 + give) if give else (1,)
     shares = [again(walk, record, fitted(usable_share=usable * f), sample) for f in factors]
-    sets = l2_of(H200, sample).sets
+    sets = cache_of(H200, sample).sets
     return (
         min(share - off_by(share, sets) for share in shares),
         max(share + off_by(share, sets) for share in shares),
@@ -193,7 +189,7 @@ def test_half_of_the_lines_of_one_block_survive_and_without_homes_none_would() -
     """
     ((walk, record),) = [case for case in recorded("cyclic, one block") if case[1]["mib"] == 40]
     measured = walk.share_again(record["hbm_read_bytes"])
-    cache = l2_of(H200, 16)
+    cache = cache_of(H200, 16)
     tolerance = off_by(measured, cache.sets)
     assert measured == pytest.approx(0.5, abs=NOISE)
     assert again(walk, record, H200, 16) == pytest.approx(measured, abs=tolerance)
@@ -206,7 +202,7 @@ def test_a_hit_nearby_does_not_make_the_line_the_latest_of_its_home() -> None:
     ((walk, record),) = [case for case in recorded("spread") if case[1]["mib"] == 48]
     sample = 8
     measured = walk.share_again(record["hbm_read_bytes"])
-    tolerance = off_by(measured, l2_of(H200, sample).sets) - H200.fitted["stray_share"]
+    tolerance = off_by(measured, cache_of(H200, sample).sets) - H200.fitted["stray_share"]
     assert again(walk, record, H200, sample) == pytest.approx(measured, abs=tolerance)
 
 
