@@ -30,7 +30,6 @@ class Profile:
     l2_partitions: int
     l2_ways: int
     line_bytes: int
-    sector_bytes: int
     threads_per_sm: int
     blocks_per_sm: int
     register_unit: int
